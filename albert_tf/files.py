@@ -1,0 +1,61 @@
+"""Local files: globs that must match, and writes that are whole or absent."""
+
+import contextlib
+import glob
+import json
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from albert_tf.errors import UserError
+
+
+def expand_globs(patterns: str, *, flag: str) -> list[Path]:
+    """Returns the files that a comma-separated list of paths and globs names, in sorted order without repeats.
+
+    Raises UserError for an empty list, or for an item that matches no file.
+    """
+    items = [item.strip() for item in patterns.split(",") if item.strip()]
+    if not items:
+        raise UserError(f"{flag} must name at least one file; received {patterns!r}")
+    found: set[str] = set()
+    for item in items:
+        matches = [item] if os.path.isfile(item) else [path for path in glob.glob(item) if os.path.isfile(path)]
+        if not matches:
+            reason = "is a directory; add /* to read its files" if os.path.isdir(item) else "matches no file"
+            raise UserError(f"{flag}: {item!r} {reason} (working directory {os.getcwd()})")
+        found.update(matches)
+    return [Path(path) for path in sorted(found)]
+
+
+@contextlib.contextmanager
+def whole_file(path: Path) -> Iterator[Path]:
+    """Yields a temporary path beside `path`; it becomes `path` when the block succeeds and is removed when it fails."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = path.with_name(f".{path.name}.tmp-{os.getpid()}")
+    try:
+        yield temporary
+        with open(temporary, "rb+") as stream:
+            os.fsync(stream.fileno())
+        os.replace(temporary, path)
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def write_json(path: Path, value: Any) -> None:
+    """Writes `value` as indented JSON, whole or not at all."""
+    with whole_file(path) as temporary:
+        temporary.write_text(json.dumps(value, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+
+
+def read_json(path: Path, *, what: str) -> Any:
+    """Reads the JSON file `path`; a missing or malformed one raises a UserError that calls it `what`."""
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise UserError(f"{what} {str(path)!r} does not exist") from None
+    except (json.JSONDecodeError, UnicodeDecodeError) as error:
+        raise UserError(f"{what} {str(path)!r} is not valid JSON: {error}") from None
+    except OSError as error:
+        raise UserError(f"{what} {str(path)!r} cannot be read: {error.strerror}") from None

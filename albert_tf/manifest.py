@@ -1,0 +1,96 @@
+"""The manifest that closes a directory of records: written last, so that its presence says the records are whole."""
+
+import dataclasses
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from albert_tf.errors import UserError
+from albert_tf.files import read_json, write_json
+from albert_tf.tokenizer import SentencePieceTokenizer
+
+MANIFEST_FILE = "manifest.json"
+TOKENIZER_DIRECTORY = "tokenizer"
+TOKEN_COUNTS_FILE = "token_counts.npy"
+FORMAT_VERSION = 1
+
+PAIR_TASKS = ("sop", "nsp", "none")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Manifest:
+    """What a reader must know of a directory of records, and what its maker learned while writing it."""
+
+    max_seq_length: int
+    max_predictions_per_seq: int
+    pair_task: str
+    vocab_size: int
+    tokenizer_fingerprint: str
+    shards: dict[str, int]  # file name -> examples
+    settings: dict[str, Any]
+    statistics: dict[str, Any]
+    albert_tf_version: str
+    format_version: int = FORMAT_VERSION
+
+    def save(self, directory: Path) -> None:
+        """Writes `manifest.json`; every file it names must be in place."""
+        write_json(directory / MANIFEST_FILE, dataclasses.asdict(self))
+
+    @classmethod
+    def load(cls, directory: Path) -> "Manifest":
+        """Reads a directory's manifest; an unknown version or a missing field raises UserError."""
+        path = directory / MANIFEST_FILE
+        values = read_json(path, what="manifest")
+        if not isinstance(values, dict) or values.get("format_version") != FORMAT_VERSION:
+            raise UserError(
+                f"{path} must be a manifest of format version {FORMAT_VERSION}, as data_prep/create_pretraining_data.py "
+                "writes it; make the records again"
+            )
+        names = {field.name for field in dataclasses.fields(cls)}
+        if set(values) != names:
+            raise UserError(f"{path} has other fields than expected: {', '.join(sorted(set(values) ^ names))}")
+        return cls(**values)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class RecordsDirectory:
+    """A manifest with the directory that it stands in."""
+
+    path: Path
+    manifest: Manifest
+
+    @classmethod
+    def of_files(cls, files: Sequence[Path]) -> "RecordsDirectory | None":
+        """Returns the directory that `files` belong to, or None where no manifest stands beside them.
+
+        Files of several directories with manifests, or files that the manifest does not list, raise UserError.
+        """
+        directories = sorted({file.parent for file in files if (file.parent / MANIFEST_FILE).exists()})
+        if not directories:
+            return None
+        outside = [file for file in files if file.parent != directories[0]]
+        if outside:
+            raise UserError(
+                f"all records must come from one directory; received {directories[0]} and {outside[0].parent}"
+            )
+        manifest = Manifest.load(directories[0])
+        for file in files:
+            if file.name not in manifest.shards:
+                raise UserError(f"{file} is not listed in {directories[0] / MANIFEST_FILE}; it comes from another run")
+        return cls(path=directories[0], manifest=manifest)
+
+    def load_tokenizer(self) -> SentencePieceTokenizer:
+        """Loads the tokenizer that made the records and checks that it is the same."""
+        tokenizer = SentencePieceTokenizer.load(self.path / TOKENIZER_DIRECTORY)
+        if tokenizer.fingerprint != self.manifest.tokenizer_fingerprint:
+            raise UserError(f"the tokenizer in {self.path / TOKENIZER_DIRECTORY} is not the one that made the records")
+        return tokenizer
+
+    def load_token_counts(self) -> np.ndarray:
+        """Returns int64 [vocab_size]: how often each id occurs in the training documents."""
+        try:
+            return np.load(self.path / TOKEN_COUNTS_FILE)
+        except (OSError, ValueError) as error:
+            raise UserError(f"{self.path / TOKEN_COUNTS_FILE} cannot be read ({error}); make the records again") from None

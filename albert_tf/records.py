@@ -1,0 +1,155 @@
+"""The record contract: features of a pre-training example, their tf.train.Example encoding, and TFRecord framing.
+
+Feature names, dtypes and shapes are those of TF1 create_pretraining_data.py, written here once and used by the writer
+and by the parser. Nothing here needs TensorFlow.
+"""
+
+import dataclasses
+import functools
+import struct
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import BinaryIO, Literal
+
+import google_crc32c
+import numpy as np
+
+from albert_tf.errors import UserError
+
+
+@dataclasses.dataclass(frozen=True)
+class RecordFeature:
+    """One feature: its dtype and which setting gives its length (`None`: one value)."""
+
+    name: str
+    dtype: Literal["int64", "float32"]
+    length: Literal["max_seq_length", "max_predictions_per_seq"] | None
+
+
+RECORD_FEATURES = (
+    RecordFeature("input_ids", "int64", "max_seq_length"),
+    RecordFeature("input_mask", "int64", "max_seq_length"),
+    RecordFeature("segment_ids", "int64", "max_seq_length"),
+    RecordFeature("token_boundary", "int64", "max_seq_length"),
+    RecordFeature("masked_lm_positions", "int64", "max_predictions_per_seq"),
+    RecordFeature("masked_lm_ids", "int64", "max_predictions_per_seq"),
+    RecordFeature("masked_lm_weights", "float32", "max_predictions_per_seq"),
+    RecordFeature("next_sentence_labels", "int64", None),  # 0: in order, 1: swapped (or, for NSP, a random B)
+)
+
+_FRAME_HEADER = struct.Struct("<QI")
+_CHECKSUM = struct.Struct("<I")
+_FIELD_1, _FIELD_2 = b"\x0a", b"\x12"  # length-delimited protobuf fields
+_LIST_FIELD = {"float32": b"\x12", "int64": b"\x1a"}  # Feature.float_list, Feature.int64_list
+
+
+def encode_examples(batch: Mapping[str, np.ndarray]) -> list[bytes]:
+    """Returns N serialized tf.train.Example from arrays [N, length] (or [N]) named as in RECORD_FEATURES.
+
+    Integers must be non-negative.
+    """
+    columns = []
+    for feature in RECORD_FEATURES:
+        values = batch[feature.name].reshape(len(batch[feature.name]), -1)
+        if feature.dtype == "int64":
+            buffer, ends = _packed_varints(values)
+        else:
+            buffer = values.astype("<f4").tobytes()
+            ends = np.arange(1, len(values) + 1) * (4 * values.shape[1])
+        columns.append((feature, buffer, [0, *ends.tolist()]))
+    examples = []
+    for row in range(len(batch["input_ids"])):
+        parts = []
+        for feature, buffer, bounds in columns:
+            begin, end = bounds[row], bounds[row + 1]
+            parts += (_feature_header(feature, end - begin), buffer[begin:end])
+        body = b"".join(parts)
+        examples.append(_FIELD_1 + _varint(len(body)) + body)
+    return examples
+
+
+def frame(record: bytes) -> bytes:
+    """Returns a record in TFRecord framing: length, masked CRC of the length, data, masked CRC of the data."""
+    length = struct.pack("<Q", len(record))
+    return b"".join((length, _CHECKSUM.pack(_masked_crc(length)), record, _CHECKSUM.pack(_masked_crc(record))))
+
+
+def read_records(path: Path) -> Iterator[bytes]:
+    """Yields the records of a TFRecord file and checks their checksums; a damaged file raises UserError."""
+    with open(path, "rb") as stream:
+        while (length := _read_frame_header(stream, path)) is not None:
+            record, checksum = stream.read(length), stream.read(4)
+            if len(record) < length or len(checksum) < 4:
+                raise UserError(f"{path} is cut short in its last record; make it again")
+            if _CHECKSUM.unpack(checksum)[0] != _masked_crc(record):
+                raise UserError(f"{path} has a record whose checksum is wrong; the file is damaged: make it again")
+            yield record
+
+
+def count_records(path: Path) -> int:
+    """Returns the number of records of a TFRecord file, reading only their headers; a damaged file raises UserError."""
+    size = path.stat().st_size
+    count = 0
+    with open(path, "rb") as stream:
+        while (length := _read_frame_header(stream, path)) is not None:
+            end = stream.tell() + length + 4
+            if end > size:
+                raise UserError(f"{path} is cut short in its last record; make it again")
+            stream.seek(end)
+            count += 1
+    return count
+
+
+def _read_frame_header(stream: BinaryIO, path: Path) -> int | None:
+    """Returns the length of the record that follows, or None at the end of the file."""
+    header = stream.read(_FRAME_HEADER.size)
+    if not header:
+        return None
+    if len(header) == _FRAME_HEADER.size:
+        length, checksum = _FRAME_HEADER.unpack(header)
+        if checksum == _masked_crc(header[:8]):
+            return length
+    raise UserError(f"{path} is not a TFRecord file, or it is damaged")
+
+
+def _masked_crc(data: bytes) -> int:
+    crc = google_crc32c.value(data)
+    return (((crc >> 15) | (crc << 17)) + 0xA282EAD8) & 0xFFFFFFFF
+
+
+def _varint(value: int) -> bytes:
+    encoded = bytearray()
+    while value > 127:
+        encoded.append(value & 127 | 128)
+        value >>= 7
+    encoded.append(value)
+    return bytes(encoded)
+
+
+@functools.lru_cache(maxsize=4096)
+def _feature_header(feature: RecordFeature, payload_size: int) -> bytes:
+    """Returns all bytes of a feature's map entry that stand before its packed values."""
+    name = feature.name.encode()
+    values = _FIELD_1 + _varint(payload_size)
+    typed_list = _LIST_FIELD[feature.dtype] + _varint(len(values) + payload_size) + values
+    entry = _FIELD_1 + _varint(len(name)) + name + _FIELD_2 + _varint(len(typed_list) + payload_size) + typed_list
+    return _FIELD_1 + _varint(len(entry) + payload_size) + entry
+
+
+def _packed_varints(values: np.ndarray) -> tuple[bytes, np.ndarray]:
+    """Returns the varints of an integer array [N, length] row after row, and where each row ends."""
+    flat = values.reshape(-1).astype(np.uint64)
+    sizes = np.ones(len(flat), np.int64)
+    limit = 128
+    while limit <= int(flat.max(initial=0)):
+        sizes += flat >= limit
+        limit <<= 7
+    ends = np.cumsum(sizes)
+    begins = ends - sizes
+    encoded = np.zeros(int(ends[-1]) if len(ends) else 0, np.uint8)
+    for byte in range(int(sizes.max(initial=0))):
+        present = sizes > byte
+        septet = (flat[present] >> np.uint64(7 * byte)) & np.uint64(127)
+        more = (sizes[present] > byte + 1).astype(np.uint64) << np.uint64(7)
+        encoded[begins[present] + byte] = septet | more
+    return encoded.tobytes(), ends.reshape(values.shape)[:, -1]
