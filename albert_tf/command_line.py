@@ -1,0 +1,124 @@
+"""From the command line to a frozen dataclass and one call; how commands end."""
+
+import dataclasses
+import errno
+import logging as python_logging
+import os
+import sys
+import textwrap
+import types
+import typing
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar
+
+from absl import flags, logging
+
+from albert_tf.errors import UserError, nearest_names
+
+Config = TypeVar("Config")
+
+EXIT_USER_ERROR = 1
+EXIT_INTERRUPTED = 130
+
+
+def run_command(
+    config_class: type[Config],
+    run: Callable[[Config], int | None],
+    *,
+    description: str,
+    argv: Sequence[str] | None = None,
+) -> int:
+    """Parses flags into `config_class`, calls `run`, and returns the exit status.
+
+    A UserError, an interrupt, a full disk or an unreadable file ends in one sentence; anything else is a bug of this
+    project and keeps its traceback.
+    """
+    argv = list(sys.argv if argv is None else argv)
+    _set_up_logging()
+    try:
+        if any(argument in ("--help", "-help", "-h", "--h") for argument in argv[1:]):
+            print(help_text(config_class, description=description, command=argv[0]))
+            return 0
+        return run(parse_flags(config_class, argv)) or 0
+    except UserError as error:
+        return _end(f"Error: {error}", EXIT_USER_ERROR)
+    except KeyboardInterrupt:
+        return _end("Interrupted. Nothing unfinished was left looking whole.", EXIT_INTERRUPTED)
+    except OSError as error:
+        if error.errno == errno.ENOSPC:
+            return _end(f"Error: the disk is full ({error.filename or 'while writing'})", EXIT_USER_ERROR)
+        if error.errno in (errno.EACCES, errno.EROFS, errno.ENOENT, errno.EISDIR, errno.ENOTDIR, errno.EDQUOT):
+            return _end(f"Error: {error.strerror}: {error.filename}", EXIT_USER_ERROR)
+        raise
+
+
+def parse_flags(config_class: type[Config], argv: Sequence[str]) -> Config:
+    """Returns the dataclass that the command line (with any `--flagfile`) describes; raises UserError."""
+    flag_values = _define_flags(config_class)
+    try:
+        positional = flag_values(list(argv))[1:]
+    except flags.UnrecognizedFlagError as error:
+        known = [field.name for field in dataclasses.fields(config_class)]  # type: ignore[arg-type]
+        raise UserError(f"unknown flag --{error.flagname}; {nearest_names(error.flagname, known)}") from None
+    except (flags.Error, OSError) as error:
+        raise UserError(f"{error} (see --help)") from None
+    if positional:
+        raise UserError(f"arguments must be flags; received {positional[0]!r} (quote globs: --input_file='a/*.txt')")
+    values, missing = {}, []
+    for field in dataclasses.fields(config_class):  # type: ignore[arg-type]
+        values[field.name] = flag_values[field.name].value
+        if field.default is dataclasses.MISSING and not values[field.name]:
+            missing.append(f"--{field.name}")
+    if missing:
+        raise UserError(f"{', '.join(missing)} must be given (see --help)")
+    return config_class(**values)
+
+
+def help_text(config_class: type, *, description: str, command: str) -> str:
+    """Returns the text of `--help`."""
+    lines = [description.strip(), "", f"Flags of {command} (also from a file: --flagfile=FILE):"]
+    for field in dataclasses.fields(config_class):
+        default = "required" if field.default is dataclasses.MISSING else f"default: {field.default}"
+        choices = f"; one of {', '.join(field.metadata['choices'])}" if field.metadata["choices"] else ""
+        text = f"{field.metadata['help']} ({default}{choices})"
+        lines += [f"  --{field.name}", textwrap.fill(text, 110, initial_indent="      ", subsequent_indent="      ")]
+    return "\n".join(lines)
+
+
+def _define_flags(config_class: type) -> flags.FlagValues:
+    """Declares one flag for each field, on FlagValues of their own."""
+    flag_values = flags.FlagValues()
+    define: dict[Any, Callable[..., Any]] = {
+        str: flags.DEFINE_string,
+        int: flags.DEFINE_integer,
+        float: flags.DEFINE_float,
+        bool: flags.DEFINE_bool,
+    }
+    hints = typing.get_type_hints(config_class)
+    for field in dataclasses.fields(config_class):
+        kind = hints[field.name]
+        if isinstance(kind, types.UnionType):
+            kind = next(member for member in typing.get_args(kind) if member is not types.NoneType)
+        default = None if field.default is dataclasses.MISSING else field.default
+        if field.metadata["choices"]:
+            flags.DEFINE_enum(
+                field.name, default, list(field.metadata["choices"]), field.metadata["help"], flag_values=flag_values
+            )
+        else:
+            define[kind](field.name, default, field.metadata["help"], flag_values=flag_values)
+    return flag_values
+
+
+def _set_up_logging() -> None:
+    """Sends log lines to standard error as "12:34:56 message", and quiets TensorFlow's start-up notices."""
+    flags.FLAGS.mark_as_parsed()
+    logging.use_absl_handler()
+    logging.get_absl_handler().setFormatter(python_logging.Formatter("%(asctime)s %(message)s", "%H:%M:%S"))
+    logging.set_verbosity(logging.INFO)
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+
+
+def _end(message: str, status: int) -> int:
+    sys.stdout.flush()
+    print(message, file=sys.stderr)
+    return status

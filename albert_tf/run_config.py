@@ -1,0 +1,196 @@
+"""What each command can be told: frozen dataclasses whose fields become the command's flags."""
+
+import dataclasses
+import math
+from typing import Any
+
+from albert_tf.errors import UserError
+from albert_tf.manifest import PAIR_TASKS
+
+INVALID_BYTES = ("refuse", "replace")
+DOCUMENT_MODES = ("blank_line", "heading", "file", "line")
+SENTENCE_SPLITS = ("line", "prose")
+OPTIMIZERS = ("lamb", "adamw")
+PRECISIONS = ("auto", "float32", "bfloat16")
+OUTPUT_BIAS_STARTS = ("zeros", "unigram")
+
+MIN_SEQ_LENGTH = 8  # [CLS] A [SEP] B [SEP] with a few tokens in each segment
+
+
+def option(help_text: str, *, default: Any = dataclasses.MISSING, choices: tuple[str, ...] | None = None) -> Any:
+    """Declares a dataclass field that is a flag with this help text."""
+    return dataclasses.field(default=default, metadata={"help": help_text, "choices": choices})
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class TextConfig:
+    """How raw text is read; shared by the commands that read it."""
+
+    input_file: str = option("Text files: a comma-separated list of paths and globs.")
+    output_dir: str = option("Where to write.")
+    document_mode: str = option(
+        "Where documents end: at a blank line, at a Markdown heading, at the end of a file, or after every line.",
+        default="blank_line",
+        choices=DOCUMENT_MODES,
+    )
+    sentence_split: str = option(
+        "line: each line is a sentence. prose: lines are paragraphs, cut after . ! ? and the like.",
+        default="line",
+        choices=SENTENCE_SPLITS,
+    )
+    invalid_bytes: str = option(
+        "What to do with a line that has bytes that are not UTF-8, or a NUL: stop with its place, or put U+FFFD there.",
+        default="refuse",
+        choices=INVALID_BYTES,
+    )
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class VocabConfig(TextConfig):
+    """Flags of data_prep/train_vocab.py; defaults are the published training settings (README of TF1 ALBERT)."""
+
+    vocab_size: int = option("Number of pieces, the special ones included.", default=30000)
+    do_lower_case: bool = option("Lower-case the text; stored with the vocabulary.", default=True)
+    character_coverage: float = option("Share of the characters that get a piece.", default=0.99995)
+    input_sentence_size: int = option("Train on at most this many sentences, drawn at random.", default=10_000_000)
+    random_seed: int = option("Seed of the sample.", default=12345)
+
+    def __post_init__(self) -> None:
+        _require(self, "vocab_size", at_least=32)
+        _require(self, "input_sentence_size", at_least=1)
+        _require(self, "random_seed", at_least=0)
+        _require(self, "character_coverage", at_least=0.98, at_most=1.0)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class RecordsConfig(TextConfig):
+    """Flags of data_prep/create_pretraining_data.py; the original's names and defaults where it has them."""
+
+    spm_model_file: str = option("SentencePiece model; its tokenizer_settings.json is read from beside it.")
+    do_lower_case: bool | None = option(
+        "Lower-case the text. Unset: as stored with the vocabulary, else true.", default=None
+    )
+    max_seq_length: int = option("Tokens in an example, [CLS] and [SEP] included.", default=512)
+    max_predictions_per_seq: int | None = option(
+        "Most masked tokens in an example. Unset: max_seq_length x masked_lm_prob, rounded.", default=None
+    )
+    masked_lm_prob: float = option("Share of the tokens that is masked.", default=0.15)
+    ngram: int = option("Longest span of words masked together.", default=3)
+    favor_shorter_ngram: bool = option("Draw n with probability proportional to 1/n; false: reversed.", default=True)
+    do_whole_word_mask: bool = option("Mask whole words; false: single pieces.", default=True)
+    dupe_factor: int = option("How often each document is used, with other pairs and masks each time.", default=40)
+    short_seq_prob: float = option("Share of document passes with a shorter, random target length.", default=0.1)
+    random_seed: int = option("Seed of everything random.", default=12345)
+    pair_task: str = option(
+        "sop: two consecutive segments, half of them swapped. nsp: B of another document half the time. "
+        "none: one segment.",
+        default="sop",
+        choices=PAIR_TASKS,
+    )
+    eval_fraction: float = option("Share of the documents held out and written beside, as eval-*.", default=0.0)
+    num_shards: int = option("Number of training files.", default=4)
+    num_workers: int | None = option("Processes. Unset: the cores this process may use.", default=None)
+
+    def __post_init__(self) -> None:
+        _require(self, "max_seq_length", at_least=MIN_SEQ_LENGTH, at_most=100_000)
+        _require(self, "masked_lm_prob", at_least=0.0, at_most=0.9)
+        _require(self, "max_predictions_per_seq", at_least=1, at_most=self.max_seq_length)
+        _require(self, "ngram", at_least=1, at_most=32)
+        _require(self, "dupe_factor", at_least=1)
+        _require(self, "short_seq_prob", at_least=0.0, at_most=1.0)
+        _require(self, "random_seed", at_least=0)
+        _require(self, "eval_fraction", at_least=0.0, at_most=0.9)
+        _require(self, "num_shards", at_least=1, at_most=100_000)
+        _require(self, "num_workers", at_least=1)
+
+    @property
+    def predictions_per_seq(self) -> int:
+        """The given `max_predictions_per_seq`, or what `masked_lm_prob` needs."""
+        return self.max_predictions_per_seq or max(1, round(self.max_seq_length * self.masked_lm_prob))
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class PretrainConfig:
+    """Flags of albert_tf.run_pretraining; the original's names and defaults where it has them."""
+
+    albert_config_file: str = option("Shape of the model: an albert_config.json.")
+    input_file: str = option("Training records: a comma-separated list of paths and globs.")
+    output_dir: str = option("Where checkpoints, logs and metrics go; a run found there is continued.")
+    eval_input_file: str | None = option("Held-out records, evaluated at every checkpoint.", default=None)
+    export_dir: str | None = option("Write a SavedModel of the encoder to <export_dir>/1 at the end.", default=None)
+    init_checkpoint: str | None = option("Start from the weights of this native or TF1 checkpoint.", default=None)
+    spm_model_file: str | None = option("Tokenizer of records that have no manifest beside them.", default=None)
+    do_lower_case: bool | None = option("With --spm_model_file: whether the records are lower case.", default=None)
+    max_seq_length: int | None = option("Length of the records. Unset: from the manifest, else 512.", default=None)
+    max_predictions_per_seq: int | None = option(
+        "Masked slots of the records. Unset: from the manifest, else 20.", default=None
+    )
+    train_batch_size: int = option("Examples in a step, over all replicas.", default=4096)
+    eval_batch_size: int = option("Examples in an evaluation step, over all replicas.", default=64)
+    optimizer: str = option("lamb or adamw, as ALBERT defines them.", default="lamb", choices=OPTIMIZERS)
+    learning_rate: float = option("Peak learning rate; the default is for a batch of 4096.", default=0.00176)
+    poly_power: float = option("Power of the polynomial decay.", default=1.0)
+    num_train_steps: int = option("Steps of the whole run.", default=125_000)
+    num_warmup_steps: int = option("Steps of linear warm-up.", default=3125)
+    start_warmup_step: int = option("Step at which warm-up begins.", default=0)
+    save_checkpoints_steps: int = option("Steps between checkpoints.", default=5000)
+    keep_checkpoint_max: int = option("How many checkpoints are kept.", default=5)
+    iterations_per_loop: str = option("Steps in one call of the device, or auto: 2 to 10 seconds.", default="auto")
+    max_eval_steps: int | None = option("Most evaluation steps. Unset: every record.", default=None)
+    init_output_bias: str = option(
+        "Start the bias of the masked-token output at 0 (the original) or at the log of the token frequencies.",
+        default="zeros",
+        choices=OUTPUT_BIAS_STARTS,
+    )
+    precision: str = option(
+        "Of the computation; weights are float32. auto: bfloat16 where the hardware has it.",
+        default="auto",
+        choices=PRECISIONS,
+    )
+    random_seed: int = option("Seed of initial weights, data order and dropout.", default=12345)
+    tpu: str | None = option("TPU to train on: local, a name, or grpc://host:port.", default=None)
+
+    def __post_init__(self) -> None:
+        for name in ("train_batch_size", "eval_batch_size", "num_train_steps", "save_checkpoints_steps",
+                     "keep_checkpoint_max", "max_predictions_per_seq", "max_eval_steps"):  # fmt: skip
+            _require(self, name, at_least=1)
+        for name in ("num_warmup_steps", "start_warmup_step", "random_seed"):
+            _require(self, name, at_least=0)
+        for name in ("learning_rate", "poly_power"):
+            _require(self, name, at_least=0.0)
+        _require(self, "max_seq_length", at_least=MIN_SEQ_LENGTH)
+        if self.iterations_per_loop != "auto" and not (
+            self.iterations_per_loop.isdecimal() and int(self.iterations_per_loop) > 0
+        ):
+            raise UserError(f"--iterations_per_loop must be auto or a positive integer; "
+                            f"received {self.iterations_per_loop!r}")  # fmt: skip
+        if self.num_warmup_steps + self.start_warmup_step > self.num_train_steps:
+            raise UserError(
+                "--num_warmup_steps (with --start_warmup_step) may not exceed --num_train_steps; "
+                f"received {self.num_warmup_steps + self.start_warmup_step} and {self.num_train_steps}"
+            )
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ExportConfig:
+    """Flags of albert_tf.export_saved_model."""
+
+    checkpoint: str = option("Output directory of run_pretraining, or a checkpoint prefix in it.")
+    output_dir: str = option("Where to write; the SavedModel goes to <output_dir>/<version>.")
+    version: int = option("Version number, as TensorFlow Serving counts them.", default=1)
+    max_seq_length: int | None = option(
+        "Longest input in tokens, [CLS] and [SEP] included. Unset: the model's positions.", default=None
+    )
+
+    def __post_init__(self) -> None:
+        _require(self, "version", at_least=0)
+        _require(self, "max_seq_length", at_least=MIN_SEQ_LENGTH)
+
+
+def _require(config: Any, name: str, *, at_least: float, at_most: float = math.inf) -> None:
+    """Raises UserError unless the field is None or within the bounds."""
+    value = getattr(config, name)
+    if value is None or at_least <= value <= at_most:
+        return
+    bounds = f"at least {at_least}" if at_most == math.inf else f"from {at_least} to {at_most}"
+    raise UserError(f"--{name} must be {bounds}; received {value}")

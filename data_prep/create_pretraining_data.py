@@ -1,0 +1,25 @@
+"""Makes TFRecords for pre-training from raw text: segment pairs, half of them in swapped order, with n-gram masks.
+
+    python data_prep/create_pretraining_data.py --input_file='books/*.txt' \
+        --spm_model_file=vocab/spiece.model --output_dir=records
+"""
+
+import sys
+from collections.abc import Sequence
+
+from albert_tf.command_line import run_command
+from albert_tf.run_config import RecordsConfig
+from data_prep.pretraining_records import create_records
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Runs the command; returns its exit status."""
+    return run_command(RecordsConfig, _run, description=__doc__ or "", argv=argv)
+
+
+def _run(config: RecordsConfig) -> None:
+    create_records(config)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

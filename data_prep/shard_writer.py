@@ -1,0 +1,86 @@
+"""Examples to shards: workers spill them unsorted, then each shard is put in random order and renamed into place."""
+
+import contextlib
+import mmap
+from collections.abc import Sequence
+from pathlib import Path
+from types import TracebackType
+
+import numpy as np
+
+from albert_tf.files import whole_file
+from albert_tf.records import frame
+
+EVAL_SHARD = -1
+
+_INDEX_DTYPE = np.dtype([("shard", "<i8"), ("key", "<u8"), ("offset", "<i8"), ("length", "<i8")])
+
+
+def shard_name(split: str, index: int, count: int) -> str:
+    """Returns the file name of a shard."""
+    return f"{split}-{index:05d}-of-{count:05d}.tfrecord"
+
+
+class SpillWriter:
+    """Appends a unit's framed records to one file and, when the unit is done, writes the index that makes it count."""
+
+    def __init__(self, directory: Path, *, unit_index: int) -> None:
+        self._path = directory / f"unit-{unit_index:08d}.records"
+        self._index: list[np.ndarray] = []
+        self._offset = 0
+
+    def __enter__(self) -> "SpillWriter":
+        self._stream = open(self._path, "wb")  # noqa: SIM115 (closed by __exit__)
+        return self
+
+    def write(self, examples: Sequence[bytes], *, shards: np.ndarray, keys: np.ndarray) -> None:
+        """Adds records with the shard of each (EVAL_SHARD: the held-out file) and the key that orders it there."""
+        framed = [frame(example) for example in examples]
+        index = np.zeros(len(framed), _INDEX_DTYPE)
+        index["shard"], index["key"] = shards, keys
+        index["length"] = [len(record) for record in framed]
+        index["offset"] = self._offset + np.cumsum(index["length"]) - index["length"]
+        self._stream.write(b"".join(framed))
+        self._offset += int(index["length"].sum())
+        self._index.append(index)
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self._stream.close()
+        if kind is None:
+            with whole_file(_index_path(self._path)) as temporary, open(temporary, "wb") as stream:
+                np.save(stream, np.concatenate([np.zeros(0, _INDEX_DTYPE), *self._index]))
+
+
+def write_shard(spill_directory: Path, path: Path, *, shard: int) -> int:
+    """Writes one shard from all spilled units in the order of the examples' keys; returns the number of examples.
+
+    Keys are hashes, so this is a random permutation of the shard; an example's shard is random too.
+    """
+    units = sorted(spill_directory.glob("unit-*.records"))
+    with contextlib.ExitStack() as stack:
+        maps, entries = [], []
+        for number, unit in enumerate(units):
+            index = np.load(_index_path(unit))
+            index = index[index["shard"] == shard]
+            entries.append((np.full(len(index), number), index))
+            stream = stack.enter_context(open(unit, "rb"))
+            maps.append(stack.enter_context(_map(stream.fileno(), unit)))
+        unit_numbers = np.concatenate([numbers for numbers, _ in entries])
+        index = np.concatenate([index for _, index in entries])
+        order = np.lexsort((index["offset"], unit_numbers, index["key"]))
+        with whole_file(path) as temporary, open(temporary, "wb") as output:
+            ordered = zip(unit_numbers[order].tolist(), index["offset"][order].tolist(), index["length"][order].tolist())
+            for number, offset, length in ordered:
+                output.write(maps[number][offset : offset + length])
+    return len(order)
+
+
+def _index_path(records: Path) -> Path:
+    return records.with_suffix(".index.npy")
+
+
+def _map(descriptor: int, path: Path) -> "mmap.mmap | contextlib.nullcontext[bytes]":
+    """Maps a file into memory; an empty one cannot be mapped."""
+    if path.stat().st_size == 0:
+        return contextlib.nullcontext(b"")
+    return mmap.mmap(descriptor, 0, access=mmap.ACCESS_READ)

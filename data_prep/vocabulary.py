@@ -1,0 +1,150 @@
+"""SentencePiece training as ALBERT's authors ran it (README of TF1 ALBERT), on the tokenizer's normalised text."""
+
+import dataclasses
+import io
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import sentencepiece
+from absl import logging
+from tqdm import tqdm
+
+from albert_tf.errors import UserError
+from albert_tf.files import expand_globs, read_json, write_json
+from albert_tf.run_config import VocabConfig
+from albert_tf.tokenizer import (
+    CLS,
+    MASK,
+    MODEL_FILE,
+    PAD,
+    SEP,
+    UNK,
+    SentencePieceTokenizer,
+    TokenizerSettings,
+    normalize,
+)
+from data_prep.documents import ReadCounts, read_documents
+
+TRAINING_FILE = "vocab_training.json"
+
+# Ids 5 to 12. A list: as one comma-separated string the ASCII quote would swallow the symbols after it.
+USER_DEFINED_SYMBOLS = ["(", ")", '"', "-", ".", "\u2013", "\u00a3", "\u20ac"]
+
+_MAX_SENTENCE_BYTES = 4 * 100_000  # SentencePiece drops longer lines without a word; documents.py allows no longer ones
+_TRAINER_THREADS = 16  # fixed: sums over threads decide the last digits of the scores
+
+
+def train_vocabulary(config: VocabConfig) -> SentencePieceTokenizer:
+    """Trains a vocabulary and writes it with its settings into `config.output_dir`; returns the tokenizer.
+
+    Where the directory already holds the result of the same settings and inputs, nothing is done.
+    """
+    files = expand_globs(config.input_file, flag="--input_file")
+    directory = Path(config.output_dir)
+    counts = ReadCounts()
+    settings = _settings(config, files)
+    finished = _finished(directory, settings)
+    if finished:
+        logging.info("%s holds this vocabulary already; nothing to do.", directory)
+        return finished
+    model = _train(config, _sentences(config, files, counts))
+    if not counts.text_bytes:
+        raise UserError("--input_file has no text")
+    tokenizer = SentencePieceTokenizer(model, TokenizerSettings(lower_case=config.do_lower_case))
+    tokenizer.save(directory)
+    settings["lines_with_invalid_bytes"] = counts.lines_with_invalid_bytes
+    settings["fingerprint"] = tokenizer.fingerprint
+    write_json(directory / TRAINING_FILE, settings)
+    logging.info("%d pieces from %s MB of text are in %s", tokenizer.vocab_size, f"{counts.text_bytes / 1e6:.1f}",
+                 directory / MODEL_FILE)  # fmt: skip
+    return tokenizer
+
+
+def _settings(config: VocabConfig, files: list[Path]) -> dict[str, Any]:
+    settings = dataclasses.asdict(config)
+    del settings["input_file"], settings["output_dir"]
+    settings["input_files"] = [{"name": file.name, "bytes": file.stat().st_size} for file in files]
+    return settings
+
+
+def _finished(directory: Path, settings: dict[str, Any]) -> SentencePieceTokenizer | None:
+    """Returns the vocabulary of a finished run with equal settings, None without one; others raise UserError."""
+    path = directory / TRAINING_FILE
+    if not path.exists():
+        if (directory / MODEL_FILE).exists():
+            raise UserError(f"{directory} holds a vocabulary from elsewhere; choose another --output_dir or delete it")
+        return None
+    recorded = read_json(path, what="record of vocabulary training")
+    different = [name for name in settings if recorded.get(name) != settings[name]]
+    if different:
+        raise UserError(f"{directory} holds a vocabulary made with another {', '.join(different)}; "
+                        "choose another --output_dir or delete that one")  # fmt: skip
+    tokenizer = SentencePieceTokenizer.load(directory)
+    if tokenizer.fingerprint != recorded["fingerprint"]:
+        raise UserError(f"{directory / MODEL_FILE} was changed after its training; delete {directory} and train again")
+    return tokenizer
+
+
+def _sentences(config: VocabConfig, files: list[Path], counts: ReadCounts) -> Iterator[str]:
+    total = sum(file.stat().st_size for file in files)
+    with tqdm(total=total, unit="B", unit_scale=True, desc="Reading text", mininterval=1.0) as progress:
+        for index, file in enumerate(files):
+            for document in read_documents(file, file_index=index, config=config, counts=counts):
+                progress.update(counts.text_bytes - progress.n)
+                for sentence in document.sentences:
+                    yield normalize(sentence, lower_case=config.do_lower_case)
+        progress.update(counts.text_bytes - progress.n)
+    logging.info("Training the vocabulary; this takes from seconds to, for gigabytes of text, hours.")
+
+
+def _train(config: VocabConfig, sentences: Iterator[str]) -> bytes:
+    model = io.BytesIO()
+    sentencepiece.set_random_generator_seed(config.random_seed)
+    failures: list[BaseException] = []
+    try:
+        sentencepiece.SentencePieceTrainer.train(
+            sentence_iterator=_keep_failure(sentences, failures),
+            model_writer=model,
+            model_type="unigram",
+            vocab_size=config.vocab_size,
+            character_coverage=config.character_coverage,
+            input_sentence_size=config.input_sentence_size,
+            shuffle_input_sentence=True,
+            max_sentence_length=_MAX_SENTENCE_BYTES,
+            num_threads=_TRAINER_THREADS,
+            pad_id=0,
+            unk_id=1,
+            bos_id=-1,
+            eos_id=-1,
+            pad_piece=PAD,
+            unk_piece=UNK,
+            control_symbols=[CLS, SEP, MASK],
+            user_defined_symbols=USER_DEFINED_SYMBOLS,
+            minloglevel=1,
+        )
+    except (RuntimeError, OSError, SystemError) as error:
+        if failures:
+            raise failures[0] from None
+        raise UserError(_explain(str(error), config)) from None
+    return model.getvalue()
+
+
+def _keep_failure(sentences: Iterator[str], failures: list[BaseException]) -> Iterator[str]:
+    """Passes sentences through and keeps an exception of the reader, which SentencePiece would replace by its own."""
+    try:
+        yield from sentences
+    except BaseException as error:
+        failures.append(error)
+        raise
+
+
+def _explain(message: str, config: VocabConfig) -> str:
+    """Returns SentencePiece's complaint as a sentence for the user."""
+    limit = re.search(r"set it to a value <= (\d+)", message)
+    if limit:
+        return f"--vocab_size={config.vocab_size} is too large for this text; it gives at most {limit[1]} pieces"
+    if "Vocabulary size is smaller than required_chars" in message:
+        return f"--vocab_size={config.vocab_size} is too small for this text: {message.split('] ')[-1]}"
+    return f"SentencePiece cannot train on this text: {message or 'there is none'}"

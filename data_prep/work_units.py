@@ -1,0 +1,165 @@
+"""One unit of work: some documents to encoded examples in a spill file. Runs in worker processes."""
+
+import collections
+import signal
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+from albert_tf.keyed_random import derive_keys, uniforms
+from albert_tf.masking import MaskingSettings, mask_examples
+from albert_tf.records import encode_examples
+from albert_tf.run_config import RecordsConfig
+from albert_tf.tokenizer import SentencePieceTokenizer, TokenizerSettings
+from data_prep.documents import Document
+from data_prep.sentence_pairs import Pairs, Unit, document_key, lay_out, make_pairs
+from data_prep.shard_writer import SpillWriter
+
+_UNIT_CHARACTERS = 2**20  # of text in a unit; bounds a worker's memory
+_NSP_MIN_DOCUMENTS = 8  # so that a random B has other documents to come from
+_EXAMPLES_AT_ONCE = 4096
+
+_EVAL_STREAM, _SHARD_STREAM = 101, 102  # streams of random numbers
+
+
+class UnitTask(NamedTuple):
+    """What a worker is sent."""
+
+    index: int
+    documents: list[Document]
+
+
+class UnitResult(NamedTuple):
+    """What a worker answers; its examples are in the spill file."""
+
+    index: int
+    characters: int
+    counts: collections.Counter
+    token_counts: np.ndarray  # int64 [vocab_size], of training documents
+
+
+class UnitWorker:
+    """Makes the examples of work units; one for each process."""
+
+    def __init__(self, config: RecordsConfig, tokenizer: SentencePieceTokenizer, spill_directory: Path) -> None:
+        self._config = config
+        self._tokenizer = tokenizer
+        self._spill_directory = spill_directory
+        self._masking = MaskingSettings(
+            masked_lm_prob=config.masked_lm_prob,
+            max_predictions_per_seq=config.predictions_per_seq,
+            ngram=config.ngram,
+            favor_shorter_ngram=config.favor_shorter_ngram,
+            do_whole_word_mask=config.do_whole_word_mask,
+        )
+
+    def run(self, task: UnitTask) -> UnitResult:
+        """Tokenises a unit's documents once, makes all passes of examples, and spills them."""
+        counts: collections.Counter = collections.Counter()
+        keys = np.array([document_key(self._config.random_seed, d.file_index, d.index_in_file) for d in task.documents])
+        held_out = uniforms(derive_keys(keys, _EVAL_STREAM), 1)[:, 0] < self._config.eval_fraction
+        token_counts = np.zeros(self._tokenizer.vocab_size, np.int64)
+        with SpillWriter(self._spill_directory, unit_index=task.index) as spill:
+            for split, members in (("train", ~held_out), ("eval", held_out)):
+                unit = self._tokenize([task.documents[i] for i in np.flatnonzero(members)], keys[members])
+                self._count_documents(unit, split, counts)
+                if split == "train":
+                    token_counts += np.bincount(unit.tokens, minlength=len(token_counts))
+                if self._config.pair_task == "nsp" and len(unit.document_ends) < 2:
+                    counts[f"{split}/documents_without_another"] += len(unit.document_ends)
+                    continue
+                for pass_index in range(self._config.dupe_factor if split == "train" else 1):
+                    self._spill_pass(unit, split, pass_index, spill, counts)
+        characters = sum(len(sentence) for document in task.documents for sentence in document.sentences)
+        return UnitResult(task.index, characters, counts, token_counts)
+
+    def _tokenize(self, documents: list[Document], keys: np.ndarray) -> Unit:
+        """Returns documents as one flat array; sentences without a token and documents without a sentence drop out."""
+        ids = self._tokenizer.encode_batch([sentence for document in documents for sentence in document.sentences])
+        lengths = np.array([len(sentence) for sentence in ids], np.int64)
+        tokens = np.fromiter((i for sentence in ids for i in sentence), np.int32, count=int(lengths.sum()))
+        document_of_sentence = np.repeat(np.arange(len(documents)), [len(d.sentences) for d in documents])
+        sentences = np.bincount(document_of_sentence[lengths > 0], minlength=len(documents))
+        kept = sentences > 0
+        return Unit(tokens, np.cumsum(lengths[lengths > 0]), np.cumsum(sentences[kept]), keys[kept])
+
+    def _count_documents(self, unit: Unit, split: str, counts: collections.Counter) -> None:
+        sentences = np.diff(unit.document_ends, prepend=0)
+        counts[f"{split}/documents"] += len(sentences)
+        counts[f"{split}/sentences"] += int(sentences.sum())
+        counts[f"{split}/tokens"] += len(unit.tokens)
+        counts[f"{split}/unknown_tokens"] += int((unit.tokens == self._tokenizer.unk_id).sum())
+        if self._config.pair_task == "sop":
+            counts[f"{split}/documents_of_one_sentence"] += int((sentences == 1).sum())
+
+    def _spill_pass(
+        self, unit: Unit, split: str, pass_index: int, spill: SpillWriter, counts: collections.Counter
+    ) -> None:
+        pairs = make_pairs(
+            unit,
+            pass_index=pass_index,
+            max_seq_length=self._config.max_seq_length,
+            short_seq_prob=self._config.short_seq_prob,
+            pair_task=self._config.pair_task,
+        )
+        counts[f"{split}/truncated_tokens"] += pairs.cut_tokens
+        for begin in range(0, len(pairs.keys), _EXAMPLES_AT_ONCE):
+            part = Pairs(*(array[begin : begin + _EXAMPLES_AT_ONCE] for array in pairs[:-1]), cut_tokens=0)
+            batch = self._make_batch(unit, part)
+            counts[f"{split}/examples"] += len(part.keys)
+            counts[f"{split}/label_1"] += int(part.labels.sum())
+            counts[f"{split}/example_tokens"] += int(batch["input_mask"].sum())
+            counts[f"{split}/masked_tokens"] += int(batch["masked_lm_weights"].sum())
+            shards = derive_keys(part.keys, _SHARD_STREAM) % np.uint64(self._config.num_shards)
+            shards = shards.astype(np.int64) if split == "train" else np.full(len(part.keys), -1)
+            spill.write(encode_examples(batch), shards=shards, keys=part.keys)
+
+    def _make_batch(self, unit: Unit, pairs: Pairs) -> dict[str, np.ndarray]:
+        """Returns the arrays of the record contract."""
+        tokenizer = self._tokenizer
+        batch = lay_out(
+            unit,
+            pairs,
+            max_seq_length=self._config.max_seq_length,
+            cls_id=tokenizer.cls_id,
+            sep_id=tokenizer.sep_id,
+            pad_id=tokenizer.pad_id,
+        )
+        masked = mask_examples(
+            batch["input_ids"], batch.pop("lengths"), keys=pairs.keys, tokenizer=tokenizer, settings=self._masking
+        )
+        return {**batch, **masked._asdict(), "next_sentence_labels": pairs.labels}
+
+
+def pack_units(documents: Iterable[Document], *, pair_task: str) -> Iterator[UnitTask]:
+    """Packs documents, in order, into units of about a megabyte; the packing depends on the text alone."""
+    least = _NSP_MIN_DOCUMENTS if pair_task == "nsp" else 1
+    index, characters, members = 0, 0, []
+    for document in documents:
+        members.append(document)
+        characters += sum(map(len, document.sentences))
+        if characters >= _UNIT_CHARACTERS and len(members) >= least:
+            yield UnitTask(index, members)
+            index, characters, members = index + 1, 0, []
+    if members:
+        yield UnitTask(index, members)
+
+
+_worker: UnitWorker | None = None
+
+
+def start_worker(config: RecordsConfig, model: bytes, lower_case: bool, spill_directory: Path) -> None:
+    """Prepares a worker process; the interrupt key is left to the parent."""
+    global _worker
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    tokenizer = SentencePieceTokenizer(model, TokenizerSettings(lower_case=lower_case))
+    _worker = UnitWorker(config, tokenizer, spill_directory)
+
+
+def run_unit(task: UnitTask) -> UnitResult:
+    """Runs a unit in a process that `start_worker` prepared."""
+    if _worker is None:
+        raise RuntimeError("start_worker must run in this process first")
+    return _worker.run(task)
