@@ -1,0 +1,200 @@
+"""Checkpoints: save, keep N, resume, and warm start; variables are stored under the original's TF1 names.
+
+A run's directory is self-contained: beside the checkpoints stand `albert_config.json`, the tokenizer, the resolved run
+configuration and an environment fingerprint. TensorFlow writes a checkpoint under temporary names and points the
+`checkpoint` file at it last, so that an interrupted save leaves the one before in force.
+"""
+
+import platform
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import keras
+import numpy as np
+import tensorflow as tf
+from absl import logging
+
+from albert_tf.config import AlbertConfig
+from albert_tf.errors import UserError
+from albert_tf.files import read_json, write_json
+from albert_tf.heads import AlbertWithHeads
+from albert_tf.optimizers import AlbertOptimizer
+from albert_tf.sharing import BlockIndex
+from albert_tf.tokenizer import SentencePieceTokenizer
+from albert_tf.version import __version__
+from albert_tf.weight_maps import weight_names
+
+CONFIG_FILE = "albert_config.json"
+RUN_CONFIG_FILE = "run_config.json"
+ENVIRONMENT_FILE = "environment.json"
+TOKENIZER_DIRECTORY = "tokenizer"
+CHECKPOINT_NAME = "model.ckpt"
+
+_VALUE_SUFFIX = "/.ATTRIBUTES/VARIABLE_VALUE"
+_SLOT_SUFFIXES = ("/adam_m", "/adam_v")
+_INDEXED = re.compile(r"(\w+)\((\d+),(\d+)\)")
+
+
+def named_variables(model: AlbertWithHeads) -> dict[str, tf.Variable]:
+    """Returns the model's variables by TF1 name, in the order of the table; each variable exactly once."""
+    named = {name.tf1_name: _resolve(model, name.path).value for name in weight_names(model.config, model.head_names)}
+    if len(named) != len(model.trainable_variables):
+        raise RuntimeError(f"the table names {len(named)} variables, the model has {len(model.trainable_variables)}")
+    return named
+
+
+def _resolve(root: Any, path: str) -> Any:
+    for part in path.split("."):
+        indexed = _INDEXED.fullmatch(part)
+        root = getattr(root, indexed[1])(BlockIndex(int(indexed[2]), int(indexed[3]))) if indexed else getattr(root, part)
+    return root
+
+
+class RunCheckpoints:
+    """The checkpoints of one training run, in its output directory."""
+
+    def __init__(
+        self,
+        directory: Path,
+        *,
+        variables: Mapping[str, tf.Variable],
+        optimizer: AlbertOptimizer,
+        global_step: tf.Variable,
+        keep: int,
+    ) -> None:
+        self._directory = directory
+        self._global_step = global_step
+        self._checkpoint = tf.train.Checkpoint(
+            weights=dict(variables), slots=dict(optimizer.slots), global_step=global_step
+        )
+        self._manager = tf.train.CheckpointManager(
+            self._checkpoint, str(directory), max_to_keep=keep, checkpoint_name=CHECKPOINT_NAME
+        )
+
+    def save(self) -> None:
+        """Saves weights, slots and step as `model.ckpt-<step>`, unless that step is saved already."""
+        step = int(self._global_step.numpy())
+        path = self._directory / f"{CHECKPOINT_NAME}-{step}"
+        if self._manager.latest_checkpoint != str(path):
+            self._manager.save(checkpoint_number=step)
+
+    def restore_latest(self) -> bool:
+        """Restores the newest checkpoint, all of it; returns whether there is one."""
+        latest = self._manager.latest_checkpoint
+        if latest is None:
+            return False
+        try:
+            self._checkpoint.restore(latest).assert_consumed()
+        except (AssertionError, ValueError) as error:
+            raise UserError(
+                f"{latest} does not fit this model ({str(error).splitlines()[0]}); choose another --output_dir"
+            ) from None
+        except tf.errors.OpError as error:
+            raise UserError(
+                f"{latest} is damaged ({error.message}); delete its files, and its line in {self._directory}/checkpoint"
+            ) from None
+        return True
+
+
+def checkpoint_prefix(path: str) -> str:
+    """Returns the prefix that a prefix, an `.index` file or a directory names; raises UserError where there is none."""
+    candidate = Path(path)
+    if candidate.is_dir():
+        latest = tf.train.latest_checkpoint(path)
+        if latest:
+            return latest
+        prefixes = sorted(str(file)[: -len(".index")] for file in candidate.glob("*.index"))
+        if len(prefixes) == 1:
+            return prefixes[0]
+        found = f"it holds {len(prefixes)} of them; name one" if prefixes else "there is no *.index file in it"
+        raise UserError(f"checkpoint directory {path!r} does not say which checkpoint to use: {found}")
+    prefix = path.removesuffix(".index")
+    if not path or not Path(prefix + ".index").exists():
+        raise UserError(f"checkpoint {path!r} does not exist (there is no {prefix + '.index'!r})")
+    return prefix
+
+
+def read_weights(path: str) -> dict[str, np.ndarray]:
+    """Returns the weights of a native or TF1 checkpoint by TF1 name; optimizer slots and the step are left out."""
+    prefix = checkpoint_prefix(path)
+    try:
+        reader = tf.train.load_checkpoint(prefix)
+        keys = reader.get_variable_to_shape_map()
+        native = {_native_name(key): key for key in keys if key.startswith("weights/")}
+        names = native or {key: key for key in keys if key != "global_step" and not key.endswith(_SLOT_SUFFIXES)}
+        return {name: reader.get_tensor(key) for name, key in names.items()}
+    except (tf.errors.OpError, RuntimeError, ValueError) as error:
+        raise UserError(f"checkpoint {prefix!r} cannot be read: {error}") from None
+
+
+def _native_name(key: str) -> str:
+    """Undoes tf.train.Checkpoint's escaping of a dictionary key."""
+    escaped = key.removeprefix("weights/").removesuffix(_VALUE_SUFFIX)
+    return escaped.replace(".S", "/").replace("..", ".")
+
+
+def assign_weights(variables: Mapping[str, tf.Variable], weights: Mapping[str, np.ndarray], *, source: str) -> None:
+    """Assigns every variable from `weights`; a missing name or another shape raises UserError, extra names are logged."""
+    missing = [name for name in variables if name not in weights]
+    if missing:
+        raise UserError(
+            f"{source} lacks {len(missing)} of the model's {len(variables)} variables, among them {missing[0]}; "
+            "nothing was loaded. Does it belong to this configuration?"
+        )
+    for name, variable in variables.items():
+        if tuple(variable.shape) != weights[name].shape:
+            raise UserError(
+                f"{source}: {name} has shape {list(weights[name].shape)}, the configuration asks for "
+                f"{list(variable.shape)}; nothing was loaded"
+            )
+    for name, variable in variables.items():
+        variable.assign(weights[name])
+    unexpected = sorted(set(weights) - set(variables))
+    logging.info("Loaded %d variables from %s; %d in it are not used%s", len(variables), source, len(unexpected),
+                 f": {', '.join(unexpected[:5])}" if unexpected else "")  # fmt: skip
+
+
+def write_run_files(
+    directory: Path, *, config: AlbertConfig, run_config: dict[str, Any], tokenizer: SentencePieceTokenizer | None
+) -> None:
+    """Writes what makes a run's directory self-contained, and checks it against what an earlier start wrote there.
+
+    A run is continued with its own settings: another model or another value in `run_config` raises UserError.
+    """
+    _match_or_write(directory / CONFIG_FILE, config.to_dict(), what="model configuration")
+    _match_or_write(directory / RUN_CONFIG_FILE, run_config, what="run configuration")
+    if tokenizer is not None:
+        saved = directory / TOKENIZER_DIRECTORY
+        if saved.exists() and SentencePieceTokenizer.load(saved).fingerprint != tokenizer.fingerprint:
+            raise UserError(f"{directory} was started with another tokenizer; choose another --output_dir")
+        tokenizer.save(saved)
+    write_json(directory / ENVIRONMENT_FILE, _environment())
+
+
+def _match_or_write(path: Path, values: dict[str, Any], *, what: str) -> None:
+    if path.exists():
+        recorded = read_json(path, what=what)
+        different = [key for key in {**recorded, **values} if recorded.get(key) != values.get(key)]
+        if different:
+            key = different[0]
+            raise UserError(
+                f"{path.parent} was started with {key}={recorded.get(key)!r} and is now asked for {values.get(key)!r}; "
+                "a run is continued with its own settings: choose another --output_dir, or restore the setting"
+            )
+        return
+    write_json(path, values)
+
+
+def _environment() -> dict[str, Any]:
+    """Returns the versions that a bit-exact continuation depends on."""
+    return {
+        "albert_tf": __version__,
+        "tensorflow": tf.__version__,
+        "keras": keras.__version__,
+        "numpy": np.__version__,
+        "python": platform.python_version(),
+        "machine": platform.machine(),
+        "devices": [device.device_type for device in tf.config.list_logical_devices()],
+    }

@@ -1,0 +1,128 @@
+"""The ALBERT encoder: embeddings, calls of (shared) transformer blocks under the sharing plan, and the pooler."""
+
+from typing import Any
+
+import keras
+import tensorflow as tf
+
+from albert_tf import layers, sharing
+from albert_tf.config import AlbertConfig
+
+
+@keras.saving.register_keras_serializable(package="albert_tf")
+class AlbertEncoder(keras.layers.Layer):
+    """ALBERT without a head. Its weights exist as soon as it is constructed.
+
+    `attentions` and `feed_forwards` map a `sharing.BlockIndex` to its one layer; `blocks` maps the pairs that the plan
+    combines to their one `TransformerBlock`.
+    """
+
+    def __init__(self, config: AlbertConfig, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.config = config
+        self.embeddings = layers.FactorizedEmbedding(
+            config.vocab_size,
+            embedding_size=config.embedding_size,
+            hidden_size=config.hidden_size,
+            max_position_embeddings=config.max_position_embeddings,
+            type_vocab_size=config.type_vocab_size,
+            dropout=config.hidden_dropout_prob,
+            initializer_range=config.initializer_range,
+            dtype=self.dtype_policy,
+        )
+        self.plan = sharing.sharing_plan(
+            config.num_hidden_layers,
+            mode=config.parameter_sharing,
+            num_groups=config.num_hidden_groups,
+            inner_group_num=config.inner_group_num,
+        )
+        self._attentions = [self._make_attention() for _ in self.attention_indices]
+        self._feed_forwards = [self._make_feed_forward() for _ in self.feed_forward_indices]
+        self._pairs = list(dict.fromkeys(self.plan))
+        self.blocks = [
+            layers.TransformerBlock(
+                self.attention(pair.attention), self.feed_forward(pair.feed_forward), dtype=self.dtype_policy
+            )
+            for pair in self._pairs
+        ]
+        self.pooler = keras.layers.Dense(
+            config.hidden_size,
+            activation="tanh",
+            kernel_initializer=layers.truncated_normal(config.initializer_range),
+            dtype=self.dtype_policy,
+        )
+        self.pooler.build((None, config.hidden_size))
+        self.built = True
+
+    @property
+    def attention_indices(self) -> list[sharing.BlockIndex]:
+        """The attention weights that exist, in order."""
+        return sorted({weights.attention for weights in self.plan})
+
+    @property
+    def feed_forward_indices(self) -> list[sharing.BlockIndex]:
+        """The feed-forward weights that exist, in order."""
+        return sorted({weights.feed_forward for weights in self.plan})
+
+    def attention(self, index: sharing.BlockIndex) -> layers.SelfAttention:
+        """Returns the one attention layer of these weights."""
+        return self._attentions[self.attention_indices.index(index)]
+
+    def feed_forward(self, index: sharing.BlockIndex) -> layers.FeedForward:
+        """Returns the one feed-forward layer of these weights."""
+        return self._feed_forwards[self.feed_forward_indices.index(index)]
+
+    def call(
+        self,
+        inputs: dict[str, tf.Tensor],
+        *,
+        dropout_seed: tf.Tensor | None = None,
+        training: bool | None = None,
+    ) -> dict[str, Any]:
+        """Encodes `input_ids`, `input_mask` (1 for tokens, 0 for padding) and `segment_ids`, each int [batch, seq].
+
+        Returns `embedding_output` [batch, seq, E], `encoder_layers` (one [batch, seq, H] for each executed block),
+        `sequence_output` (the last of them) and `pooled_output` [batch, H].
+        """
+        options = {"dropout_seed": dropout_seed, "training": training}
+        embedding_output, hidden = self.embeddings(inputs["input_ids"], inputs["segment_ids"], **options)
+        encoder_layers = []
+        for depth, weights in enumerate(self.plan):
+            block = self.blocks[self._pairs.index(weights)]
+            hidden = block(hidden, inputs["input_mask"], depth=depth, **options)
+            encoder_layers.append(hidden)
+        return {
+            "embedding_output": embedding_output,
+            "encoder_layers": encoder_layers,
+            "sequence_output": hidden,
+            "pooled_output": self.pooler(hidden[:, 0]),
+        }
+
+    def get_config(self) -> dict[str, Any]:
+        """Returns the constructor's arguments."""
+        return {**super().get_config(), "config": self.config.to_dict()}
+
+    @classmethod
+    def from_config(cls, config: dict[str, Any]) -> "AlbertEncoder":
+        """Builds the encoder from `get_config`."""
+        return cls(AlbertConfig.from_dict(config.pop("config")), **config)
+
+    def _make_attention(self) -> layers.SelfAttention:
+        return layers.SelfAttention(
+            self.config.hidden_size,
+            num_attention_heads=self.config.num_attention_heads,
+            attention_dropout=self.config.attention_probs_dropout_prob,
+            hidden_dropout=self.config.hidden_dropout_prob,
+            initializer_range=self.config.initializer_range,
+            dtype=self.dtype_policy,
+        )
+
+    def _make_feed_forward(self) -> layers.FeedForward:
+        return layers.FeedForward(
+            self.config.hidden_size,
+            intermediate_size=self.config.intermediate_size,
+            hidden_act=self.config.hidden_act,
+            hidden_dropout=self.config.hidden_dropout_prob,
+            initializer_range=self.config.initializer_range,
+            dtype=self.dtype_policy,
+        )

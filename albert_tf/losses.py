@@ -1,0 +1,70 @@
+"""Losses and accuracies. Each is a (sum, weight) pair, never a mean: the loop divides by the global batch's weight."""
+
+from collections.abc import Callable
+
+import tensorflow as tf
+
+from albert_tf.heads import MASKED_LM, SENTENCE_ORDER, AlbertWithHeads
+
+Term = tuple[tf.Tensor, tf.Tensor]
+LossFunction = Callable[..., dict[str, Term]]
+
+
+def cross_entropy(logits: tf.Tensor, labels: tf.Tensor, weights: tf.Tensor) -> Term:
+    """Returns the weighted sum of -log softmax(logits)[labels], and the sum of the weights.
+
+    `logits` float32 [..., classes]; `labels` int and `weights` float32 have its leading shape.
+    """
+    losses = tf.nn.sparse_softmax_cross_entropy_with_logits(labels=labels, logits=logits)
+    return tf.reduce_sum(losses * weights), tf.reduce_sum(weights)
+
+
+def accuracy(logits: tf.Tensor, labels: tf.Tensor, weights: tf.Tensor) -> Term:
+    """Returns the weighted number of examples whose largest logit is the label's, and the sum of the weights."""
+    correct = tf.cast(tf.argmax(logits, axis=-1, output_type=labels.dtype) == labels, tf.float32)
+    return tf.reduce_sum(correct * weights), tf.reduce_sum(weights)
+
+
+def pretraining_metric_names(heads: tuple[str, ...], *, unigram: bool = False) -> tuple[str, ...]:
+    """Returns the keys of what `pretraining_loss` returns. The sum of those ending in `_loss` is minimised."""
+    names = []
+    if MASKED_LM in heads:
+        names += ["masked_lm_loss", "masked_lm_accuracy"]
+        names += ["masked_lm_unigram_cross_entropy"] if unigram else []
+    if SENTENCE_ORDER in heads:
+        names += ["sentence_order_loss", "sentence_order_accuracy", "swapped_share"]
+    return (*names, "tokens_per_example")
+
+
+def pretraining_loss(
+    model: AlbertWithHeads,
+    batch: dict[str, tf.Tensor],
+    *,
+    dropout_seed: tf.Tensor | None,
+    unigram_log_probs: tf.Tensor | None = None,
+) -> dict[str, Term]:
+    """Computes the terms of pre-training on a batch of the record contract (TF1 run_pretraining.py:294-361).
+
+    `example_weights` float32 [batch] is 0 for rows that only fill up the last evaluation batch. Dropout is active where
+    `dropout_seed` is given. With `unigram_log_probs` float32 [vocabulary] the cross-entropy of the same targets under
+    token frequencies is returned too: what a model that ignores context reaches.
+    """
+    outputs = model(batch, dropout_seed=dropout_seed, training=dropout_seed is not None)
+    example_weights = batch["example_weights"]
+    terms: dict[str, Term] = {}
+    if model.masked_lm is not None:
+        targets = (batch["masked_lm_ids"], batch["masked_lm_weights"] * example_weights[:, None])
+        terms["masked_lm_loss"] = cross_entropy(outputs["masked_lm_logits"], *targets)
+        terms["masked_lm_accuracy"] = accuracy(outputs["masked_lm_logits"], *targets)
+        if unigram_log_probs is not None:
+            losses = -tf.gather(unigram_log_probs, targets[0])
+            terms["masked_lm_unigram_cross_entropy"] = (tf.reduce_sum(losses * targets[1]), tf.reduce_sum(targets[1]))
+    if model.sentence_order is not None:
+        labels = batch["next_sentence_labels"][:, 0]
+        terms["sentence_order_loss"] = cross_entropy(outputs["sentence_order_logits"], labels, example_weights)
+        terms["sentence_order_accuracy"] = accuracy(outputs["sentence_order_logits"], labels, example_weights)
+        swapped = tf.reduce_sum(tf.cast(labels, tf.float32) * example_weights)
+        terms["swapped_share"] = (swapped, tf.reduce_sum(example_weights))
+    tokens = tf.reduce_sum(tf.cast(tf.reduce_sum(batch["input_mask"], axis=1), tf.float32) * example_weights)
+    terms["tokens_per_example"] = (tokens, tf.reduce_sum(example_weights))
+    return terms

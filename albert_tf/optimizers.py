@@ -1,0 +1,117 @@
+"""LAMB and AdamW as ALBERT defines them, with warm-up and polynomial decay (TF1 optimization.py, lamb_optimizer.py).
+
+They differ from `keras.optimizers.Lamb` and `AdamW`: no bias correction; weight decay is part of the update, and so of
+LAMB's trust ratio; LayerNorm and bias variables have neither decay nor trust ratio. Gradients are summed over replicas
+before they are clipped, so that N replicas take the step of one.
+"""
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+import tensorflow as tf
+
+BETA_1, BETA_2, EPSILON = 0.9, 0.999, 1e-6
+WEIGHT_DECAY_RATE = 0.01
+CLIP_NORM = 1.0
+
+_NOT_DECAYED = re.compile(r"LayerNorm|layer_norm|bias")
+
+
+class LearningRateSchedule:
+    """Linear warm-up, then polynomial decay to 0 that counts from step 0, so that warm-up ends in a small drop."""
+
+    def __init__(
+        self, peak: float, *, num_train_steps: int, num_warmup_steps: int, power: float = 1.0, start_warmup_step: int = 0
+    ) -> None:
+        self._peak = peak
+        self._num_train_steps = num_train_steps
+        self._num_warmup_steps = num_warmup_steps
+        self._power = power
+        self._start_warmup_step = start_warmup_step
+
+    def __call__(self, step: tf.Tensor) -> tf.Tensor:
+        """Returns the float32 rate of the update that is made when `step` updates have been made; the first has 0."""
+        step = tf.cast(step, tf.float32)
+        progress = tf.minimum(step, self._num_train_steps) / self._num_train_steps
+        rate = self._peak * tf.pow(1.0 - progress, self._power)
+        if self._num_warmup_steps:
+            done = (step - self._start_warmup_step) / self._num_warmup_steps
+            # Before start_warmup_step the original's rate is negative; here it is 0.
+            rate = tf.where(done < 1.0, self._peak * tf.maximum(0.0, done), rate)
+        return rate
+
+
+class AlbertOptimizer(tf.Module):
+    """LAMB, or AdamW, over variables that are known by their TF1 names.
+
+    `slots` holds both moments as `<variable>/adam_m` and `<variable>/adam_v`, the original's names for either optimizer.
+    Create it under the strategy of the variables.
+    """
+
+    def __init__(self, kind: str, variables: Mapping[str, tf.Variable], *, schedule: LearningRateSchedule) -> None:
+        super().__init__(name="optimizer")
+        if kind not in ("lamb", "adamw"):
+            raise ValueError(f"the optimizer must be lamb or adamw; received {kind!r}")
+        self._kind = kind
+        self._variables = dict(variables)
+        self.schedule = schedule
+        self.slots: dict[str, tf.Variable] = {}
+        for name, variable in variables.items():
+            with tf.distribute.get_strategy().extended.colocate_vars_with(variable):
+                for moment in ("adam_m", "adam_v"):
+                    zeros = tf.zeros(variable.shape, tf.float32)
+                    self.slots[f"{name}/{moment}"] = tf.Variable(zeros, trainable=False, name=f"{name}/{moment}")
+
+    def apply(self, gradients: Mapping[str, tf.Tensor], *, step: tf.Tensor) -> dict[str, tf.Tensor]:
+        """Updates the variables by this replica's share of each gradient; returns `learning_rate` and `gradient_norm`.
+
+        Call it in replica context. `step` counts the updates made before; the norm is that of the summed gradients,
+        before clipping.
+        """
+        names = list(self._variables)
+        # A norm over IndexedSlices would count repeated rows apart.
+        dense = [tf.convert_to_tensor(gradients[name]) for name in names]
+        context = tf.distribute.get_replica_context()
+        summed = context.all_reduce(tf.distribute.ReduceOp.SUM, dense)
+        clipped, norm = tf.clip_by_global_norm(summed, CLIP_NORM)
+        rate = self.schedule(step)
+        context.merge_call(self._update_all, args=(clipped, rate))
+        return {"learning_rate": rate, "gradient_norm": norm}
+
+    def _update_all(self, strategy: tf.distribute.Strategy, gradients: list[Any], rate: Any) -> None:
+        for (name, variable), gradient in zip(self._variables.items(), gradients, strict=True):
+            slots = (self.slots[f"{name}/adam_m"], self.slots[f"{name}/adam_v"])
+            decayed = _NOT_DECAYED.search(name) is None
+            update = self._update_lamb if self._kind == "lamb" and decayed else self._update_adam
+            strategy.extended.update(
+                variable, update, args=(gradient, *slots, rate), kwargs={"decayed": decayed}, group=False
+            )
+
+    @staticmethod
+    def _update_adam(
+        variable: tf.Variable, gradient: tf.Tensor, m: tf.Variable, v: tf.Variable, rate: tf.Tensor, *, decayed: bool
+    ) -> None:
+        variable.assign_sub(rate * _adam_direction(variable, gradient, m, v, decayed=decayed))
+
+    @staticmethod
+    def _update_lamb(
+        variable: tf.Variable, gradient: tf.Tensor, m: tf.Variable, v: tf.Variable, rate: tf.Tensor, *, decayed: bool
+    ) -> None:
+        direction = _adam_direction(variable, gradient, m, v, decayed=decayed)
+        weight_norm, direction_norm = tf.norm(variable), tf.norm(direction)
+        usable = (weight_norm > 0.0) & (direction_norm > 0.0)
+        trust_ratio = tf.where(usable, tf.math.divide_no_nan(weight_norm, direction_norm), 1.0)
+        variable.assign_sub(trust_ratio * rate * direction)
+
+
+def _adam_direction(
+    variable: tf.Variable, gradient: tf.Tensor, m: tf.Variable, v: tf.Variable, *, decayed: bool
+) -> tf.Tensor:
+    """Updates both moments and returns m / (sqrt(v) + epsilon), with decay; no bias correction."""
+    m_new = BETA_1 * m + (1.0 - BETA_1) * gradient
+    v_new = BETA_2 * v + (1.0 - BETA_2) * tf.square(gradient)
+    m.assign(m_new)
+    v.assign(v_new)
+    direction = m_new / (tf.sqrt(v_new) + EPSILON)
+    return direction + WEIGHT_DECAY_RATE * variable if decayed else direction
