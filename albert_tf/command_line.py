@@ -110,12 +110,18 @@ def _define_flags(config_class: type) -> flags.FlagValues:
 
 
 def _set_up_logging() -> None:
-    """Sends log lines to standard error as "12:34:56 message", and quiets TensorFlow's start-up notices."""
+    """Sends log lines to standard error as "12:34:56 message", without TensorFlow's notices to its own developers."""
     flags.FLAGS.mark_as_parsed()
     logging.use_absl_handler()
-    logging.get_absl_handler().setFormatter(python_logging.Formatter("%(asctime)s %(message)s", "%H:%M:%S"))
+    handler = logging.get_absl_handler()
+    handler.setFormatter(python_logging.Formatter("%(asctime)s %(message)s", "%H:%M:%S"))
+    handler.addFilter(_is_for_users)
     logging.set_verbosity(logging.INFO)
-    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")  # what matters to a user also comes as an exception
+
+
+def _is_for_users(record: python_logging.LogRecord) -> bool:
+    return record.levelno >= python_logging.WARNING or f"{os.sep}tensorflow{os.sep}" not in record.pathname
 
 
 def _end(message: str, status: int) -> int:

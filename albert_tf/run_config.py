@@ -121,10 +121,12 @@ class PretrainConfig:
     init_checkpoint: str | None = option("Start from the weights of this native or TF1 checkpoint.", default=None)
     spm_model_file: str | None = option("Tokenizer of records that have no manifest beside them.", default=None)
     do_lower_case: bool | None = option("With --spm_model_file: whether the records are lower case.", default=None)
-    max_seq_length: int | None = option("Length of the records. Unset: from the manifest, else 512.", default=None)
+    max_seq_length: int | None = option("Length of the records, to be checked. Unset: what it is.", default=None)
     max_predictions_per_seq: int | None = option(
-        "Masked slots of the records. Unset: from the manifest, else 20.", default=None
+        "Masked slots of the records, to be checked. Unset: what they are.", default=None
     )
+    do_train: bool = option("Train; false: only evaluate and export the newest checkpoint.", default=True)
+    do_eval: bool = option("Evaluate on --eval_input_file, where it is given.", default=True)
     train_batch_size: int = option("Examples in a step, over all replicas.", default=4096)
     eval_batch_size: int = option("Examples in an evaluation step, over all replicas.", default=64)
     optimizer: str = option("lamb or adamw, as ALBERT defines them.", default="lamb", choices=OPTIMIZERS)

@@ -1,0 +1,156 @@
+"""Records to batches, in an order that is a function of (seed, epoch, position).
+
+A resumed run therefore needs nothing but its step to see the data that an uninterrupted run would.
+"""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import tensorflow as tf
+from tqdm import tqdm
+
+from albert_tf.errors import UserError
+from albert_tf.manifest import RecordsDirectory
+from albert_tf.records import RECORD_FEATURES, RecordFeature, count_records, read_records
+
+_SHUFFLE_BUFFER = 10_000
+_FILES_AT_ONCE = 8
+_NOT_TRAINED_ON = ("token_boundary",)
+
+
+class Records(NamedTuple):
+    """Files of records and their common shape."""
+
+    files: list[Path]
+    counts: list[int]  # examples of each file
+    max_seq_length: int
+    max_predictions_per_seq: int
+
+    @property
+    def num_examples(self) -> int:
+        """Examples of all files."""
+        return sum(self.counts)
+
+
+def open_records(
+    files: Sequence[Path],
+    *,
+    directory: RecordsDirectory | None,
+    max_seq_length: int | None,
+    max_predictions_per_seq: int | None,
+) -> Records:
+    """Checks the first record of every file against the lengths asked for (None: those of the first file).
+
+    Raises UserError for a file that is not of pre-training records, lengths that differ, or no record at all.
+    """
+    asked = {"max_seq_length": max_seq_length, "max_predictions_per_seq": max_predictions_per_seq}
+    if directory is not None:
+        for name, value in asked.items():
+            recorded = getattr(directory.manifest, name)
+            if value not in (None, recorded):
+                raise UserError(f"--{name}={value}, but the records of {directory.path} were made with {recorded}; "
+                                "drop the flag, or make records with that length")  # fmt: skip
+            asked[name] = recorded
+    counts = []
+    for file in tqdm(files, desc="Opening records", unit="file", mininterval=1.0, disable=len(files) < 100):
+        first = next(read_records(file), None)
+        if first is not None:
+            for name, length in _record_lengths(first, file).items():
+                if asked[name] not in (None, length):
+                    raise UserError(
+                        f"{file} holds records of {name}={length}, and {asked[name]} is asked for; set --{name}={length}, "
+                        "or make the records again"
+                    )
+                asked[name] = length
+        counts.append(count_records(file) if directory is None else directory.manifest.shards[file.name])
+    if not sum(counts):
+        raise UserError(f"there is no record in {', '.join(map(str, files[:3]))}")
+    return Records(list(files), counts, asked["max_seq_length"] or 0, asked["max_predictions_per_seq"] or 0)
+
+
+def _record_lengths(record: bytes, file: Path) -> dict[str, int]:
+    """Returns the lengths of a record's features by the setting that gives them."""
+    spec = {f.name: tf.io.RaggedFeature(tf.as_dtype(f.dtype)) for f in _features()}
+    try:
+        parsed = tf.io.parse_single_example(record, spec)
+    except tf.errors.InvalidArgumentError:
+        parsed = dict.fromkeys(spec, tf.zeros([0]))
+    lengths: dict[str, int] = {}
+    for feature in _features():
+        length = int(parsed[feature.name].shape[0])
+        if length == 0 or lengths.setdefault(feature.length or "", length) != length:
+            names = ", ".join(spec)
+            raise UserError(f"{file} does not hold ALBERT pre-training records: each needs the features {names} "
+                            f"of consistent lengths; {feature.name} has {length} values")  # fmt: skip
+    lengths.pop("")
+    return lengths
+
+
+def training_dataset(records: Records, *, batch_size: int, seed: int, start_step: int) -> tf.data.Dataset:
+    """Returns endless batches of `batch_size` (global) from the position that `start_step` steps lead to.
+
+    Each epoch reads the files in another order, several at once, through a shuffle buffer.
+    """
+    paths = [str(path) for path in records.files]
+    start_epoch, start = divmod(start_step * batch_size, records.num_examples)
+
+    def epoch_dataset(epoch: tf.Tensor) -> tf.data.Dataset:
+        order = tf.random.experimental.stateless_shuffle(tf.constant(paths), seed=tf.stack([tf.cast(seed, tf.int64), epoch]))
+        serialized = tf.data.Dataset.from_tensor_slices(order).interleave(
+            tf.data.TFRecordDataset, cycle_length=min(len(paths), _FILES_AT_ONCE), block_length=4
+        )
+        epoch_seed = tf.random.experimental.stateless_fold_in(tf.constant([seed, 1], tf.int64), epoch)
+        return serialized.shuffle(_SHUFFLE_BUFFER, seed=epoch_seed[0], reshuffle_each_iteration=False)
+
+    epochs = tf.data.Dataset.range(start_epoch, tf.int64.max)
+    dataset = epochs.flat_map(epoch_dataset).skip(start).batch(batch_size, drop_remainder=True)
+    dataset = dataset.map(
+        lambda serialized: _parse(serialized, records), num_parallel_calls=tf.data.AUTOTUNE, deterministic=True
+    )
+    return _with_options(dataset.prefetch(tf.data.AUTOTUNE))
+
+
+def evaluation_dataset(records: Records, *, batch_size: int, max_steps: int | None) -> tf.data.Dataset:
+    """Returns every record once, in file order; rows that fill up the last batch have an `example_weights` of 0."""
+    dataset = tf.data.TFRecordDataset([str(path) for path in records.files]).batch(batch_size)
+    dataset = dataset.map(lambda serialized: _fill_up(_parse(serialized, records), batch_size))
+    if max_steps is not None:
+        dataset = dataset.take(max_steps)
+    return _with_options(dataset.prefetch(tf.data.AUTOTUNE))
+
+
+def _features() -> list[RecordFeature]:
+    return [feature for feature in RECORD_FEATURES if feature.name not in _NOT_TRAINED_ON]
+
+
+def _parse(serialized: tf.Tensor, records: Records) -> dict[str, tf.Tensor]:
+    """Parses serialized examples [batch] to int32 and float32 tensors [batch, length]."""
+    spec = {
+        feature.name: tf.io.FixedLenFeature(
+            [getattr(records, feature.length) if feature.length else 1], tf.as_dtype(feature.dtype)
+        )
+        for feature in _features()
+    }
+    batch = tf.io.parse_example(serialized, spec)
+    batch = {name: tf.cast(t, tf.int32) if t.dtype == tf.int64 else t for name, t in batch.items()}
+    batch["example_weights"] = tf.ones_like(batch["next_sentence_labels"][:, 0], tf.float32)
+    return batch
+
+
+def _fill_up(batch: dict[str, tf.Tensor], batch_size: int) -> dict[str, tf.Tensor]:
+    """Adds rows of zeros up to `batch_size`."""
+
+    def fill(tensor: tf.Tensor) -> tf.Tensor:
+        rows = [[0, batch_size - tf.shape(tensor)[0]]] + [[0, 0]] * (tensor.shape.rank - 1)
+        return tf.ensure_shape(tf.pad(tensor, rows), [batch_size, *tensor.shape[1:]])
+
+    return {name: fill(tensor) for name, tensor in batch.items()}
+
+
+def _with_options(dataset: tf.data.Dataset) -> tf.data.Dataset:
+    """Keeps tf.distribute from splitting files among workers: every worker sees every global batch."""
+    options = tf.data.Options()
+    options.experimental_distribute.auto_shard_policy = tf.data.experimental.AutoShardPolicy.OFF
+    options.deterministic = True
+    return dataset.with_options(options)

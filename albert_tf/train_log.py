@@ -1,0 +1,80 @@
+"""What a run shows and leaves to look at: progress lines, metrics.jsonl and TensorBoard scalars."""
+
+import json
+import statistics
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import tensorflow as tf
+from absl import logging
+
+METRICS_FILE = "metrics.jsonl"
+
+# Shown in progress lines, in this order and under these short names.
+_SHORT_NAMES = {
+    "loss": "loss",
+    "masked_lm_loss": "mlm",
+    "masked_lm_accuracy": "mlm_acc",
+    "masked_lm_unigram_cross_entropy": "unigram",
+    "sentence_order_loss": "sop",
+    "sentence_order_accuracy": "sop_acc",
+    "learning_rate": "lr",
+    "gradient_norm": "grad_norm",
+}
+
+
+class TrainLog:
+    """Writes the metrics of a run; lines of steps after `start_step` are dropped, since they will be made again."""
+
+    def __init__(self, directory: Path, *, start_step: int, num_train_steps: int) -> None:
+        self._path = directory / METRICS_FILE
+        self._num_train_steps = num_train_steps
+        self._writers = {
+            split: tf.summary.create_file_writer(str(directory / "tensorboard" / split)) for split in ("train", "eval")
+        }
+        self._began = time.monotonic()
+        self._start_step = start_step
+        kept = [line for line in _complete_lines(self._path) if json.loads(line)["step"] <= start_step]
+        self._path.write_text("".join(line + "\n" for line in kept), encoding="utf-8")
+
+    def write(self, split: str, step: int, metrics: Mapping[str, float]) -> None:
+        """Records metrics of `step` and shows them on one line."""
+        with open(self._path, "a", encoding="utf-8") as stream:
+            stream.write(json.dumps({"split": split, "step": step, **metrics}) + "\n")
+        writer = self._writers[split]
+        with writer.as_default():
+            for name, value in metrics.items():
+                tf.summary.scalar(name, value, step=step)
+        writer.flush()
+        shown = [f"{short} {metrics[name]:.4g}" for name, short in _SHORT_NAMES.items() if name in metrics]
+        if split == "train":
+            shown += [f"{metrics['tokens_per_second']:,.0f} tokens/s", f"ETA {self._eta(step)}"]
+        progress = f"step {step:,}/{self._num_train_steps:,} ({100 * step / self._num_train_steps:.0f} %)"
+        logging.info("%s %s  %s", "held-out at" if split == "eval" else "train", progress, "  ".join(shown))
+
+    def last(self, split: str, step: int) -> dict[str, float] | None:
+        """Returns the newest metrics of a split at `step`, from this start of the run or an earlier one."""
+        entries = [entry for entry in self._entries() if entry["split"] == split and entry["step"] == step]
+        return entries[-1] if entries else None
+
+    def median(self, split: str, name: str) -> float | None:
+        """Returns the median of a metric over all lines of a split."""
+        values = [entry[name] for entry in self._entries() if entry["split"] == split]
+        return statistics.median(values) if values else None
+
+    def _entries(self) -> list[dict[str, Any]]:
+        return [json.loads(line) for line in _complete_lines(self._path)]
+
+    def _eta(self, step: int) -> str:
+        seconds = (time.monotonic() - self._began) / max(1, step - self._start_step) * (self._num_train_steps - step)
+        hours, rest = divmod(int(seconds), 3600)
+        return f"{hours}h{rest // 60:02d}m" if hours else f"{rest // 60}m{rest % 60:02d}s"
+
+
+def _complete_lines(path: Path) -> list[str]:
+    """Returns the lines of a metrics file; one that a crash cut short is left out."""
+    if not path.exists():
+        return []
+    return [line for line in path.read_text(encoding="utf-8").split("\n")[:-1] if line.endswith("}")]
