@@ -1,0 +1,70 @@
+"""Fixtures: small real text, tokenizers, and models that are made once for the whole run."""
+
+from pathlib import Path
+
+import pytest
+
+from albert_tf.tokenizer import SentencePieceTokenizer
+
+DATA = Path(__file__).parent / "data"
+GOLDEN = DATA / "golden"
+BOOKS = DATA / "books"
+ROOT = Path(__file__).parent.parent
+
+
+@pytest.fixture(scope="session")
+def english_tokenizer() -> SentencePieceTokenizer:
+    """The published 30,000-piece model."""
+    return SentencePieceTokenizer.load(GOLDEN / "tokenization" / "spiece.model", lower_case=True)
+
+
+@pytest.fixture(scope="session")
+def alice_text(tmp_path_factory) -> Path:
+    """The first 60,000 characters of Alice, as headings and paragraphs."""
+    source = next(BOOKS.glob("Lewis-Carroll__Alice*"))
+    path = tmp_path_factory.mktemp("text") / "alice.txt"
+    path.write_text(source.read_text(encoding="utf-8")[:60_000], encoding="utf-8")
+    return path
+
+
+@pytest.fixture(scope="session")
+def alice_vocab(alice_text, tmp_path_factory) -> Path:
+    """A directory with a vocabulary of 600 pieces."""
+    from albert_tf.run_config import VocabConfig
+    from data_prep.vocabulary import train_vocabulary
+
+    directory = tmp_path_factory.mktemp("vocab")
+    train_vocabulary(
+        VocabConfig(
+            input_file=str(alice_text),
+            output_dir=str(directory),
+            vocab_size=600,
+            document_mode="heading",
+            sentence_split="prose",
+        )
+    )
+    return directory
+
+
+@pytest.fixture(scope="session")
+def alice_records(alice_text, alice_vocab, tmp_path_factory) -> Path:
+    """A directory of records of length 32 with a held-out chapter."""
+    from albert_tf.run_config import RecordsConfig
+    from data_prep.pretraining_records import create_records
+
+    directory = tmp_path_factory.mktemp("records")
+    create_records(
+        RecordsConfig(
+            input_file=str(alice_text),
+            output_dir=str(directory),
+            spm_model_file=str(alice_vocab / "spiece.model"),
+            document_mode="heading",
+            sentence_split="prose",
+            max_seq_length=32,
+            dupe_factor=2,
+            eval_fraction=0.3,
+            num_shards=2,
+            num_workers=1,
+        )
+    )
+    return directory

@@ -1,0 +1,74 @@
+import dataclasses
+import json
+
+import pytest
+
+from albert_tf.config import AlbertConfig
+from albert_tf.errors import UserError
+from conftest import GOLDEN, ROOT
+
+SMALL = {
+    "vocab_size": 100,
+    "embedding_size": 8,
+    "hidden_size": 16,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 2,
+    "intermediate_size": 32,
+}
+
+
+def test_released_keys_load_and_are_written_back_unchanged():
+    path = GOLDEN / "tf1_checkpoint" / "plain" / "albert_config.json"
+    config = AlbertConfig.load(path)
+    assert config.hidden_act == "gelu_tanh"
+    assert config.to_dict() == json.loads(path.read_text())
+
+
+@pytest.mark.parametrize("path", sorted((ROOT / "configs").glob("albert_*.json")), ids=lambda p: p.stem)
+def test_shipped_configurations_load(path):
+    assert AlbertConfig.load(path).attention_head_size * AlbertConfig.load(path).num_attention_heads > 0
+
+
+def test_own_sharing_modes_round_trip(tmp_path):
+    config = AlbertConfig.from_dict({**SMALL, "parameter_sharing": "attention", "hidden_act": "gelu_erf"})
+    config.save(tmp_path / "albert_config.json")
+    assert AlbertConfig.load(tmp_path / "albert_config.json") == config
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"hiden_size": 3}, "unknown key 'hiden_size'; did you mean 'hidden_size'"),
+        ({"hidden_size": 15}, "multiple of `num_attention_heads`; received 15 and 2"),
+        ({"hidden_act": "gelou"}, "did you mean 'gelu'"),
+        ({"num_hidden_layers": 0}, "`num_hidden_layers` must be a positive integer; received 0"),
+        ({"vocab_size": "many"}, "`vocab_size` must be a positive integer; received 'many'"),
+        ({"hidden_dropout_prob": 1.0}, "`hidden_dropout_prob` must be a number"),
+        ({"num_hidden_groups": 3}, "may not exceed `num_hidden_layers`"),
+        ({"parameter_sharing": "some"}, "must be one of all, attention, ffn, none; received 'some'"),
+    ],
+)
+def test_bad_values_are_refused_with_the_rule_and_the_value(change, message):
+    with pytest.raises(UserError, match=message):
+        AlbertConfig.from_dict({**SMALL, **change})
+
+
+def test_a_bert_configuration_is_recognised():
+    with pytest.raises(UserError, match="looks like a BERT configuration"):
+        AlbertConfig.from_dict({key: value for key, value in SMALL.items() if key != "embedding_size"})
+
+
+def test_missing_sizes_are_an_error_and_not_an_xxlarge_model():
+    with pytest.raises(UserError, match="missing key.*num_hidden_layers"):
+        AlbertConfig.from_dict({key: value for key, value in SMALL.items() if key != "num_hidden_layers"})
+
+
+def test_errors_name_the_file(tmp_path):
+    (tmp_path / "c.json").write_text(json.dumps({**SMALL, "x": 1}))
+    with pytest.raises(UserError, match="c.json: unknown key 'x'"):
+        AlbertConfig.load(tmp_path / "c.json")
+
+
+def test_a_configuration_cannot_be_changed():
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        AlbertConfig.from_dict(SMALL).hidden_size = 5

@@ -1,0 +1,44 @@
+import pytest
+
+from albert_tf.errors import UserError
+from albert_tf.files import expand_globs, read_json, whole_file, write_json
+
+
+def test_globs_and_names_are_joined_sorted_and_unique(tmp_path):
+    for name in ("b.txt", "a.txt", "c.md"):
+        (tmp_path / name).touch()
+    found = expand_globs(f"{tmp_path}/*.txt, {tmp_path}/a.txt,{tmp_path}/c.md", flag="--input_file")
+    assert [path.name for path in found] == ["a.txt", "b.txt", "c.md"]
+
+
+def test_a_name_with_brackets_that_exists_is_not_a_glob(tmp_path):
+    (tmp_path / "a[1].txt").touch()
+    assert len(expand_globs(f"{tmp_path}/a[1].txt", flag="--input_file")) == 1
+
+
+@pytest.mark.parametrize(
+    ("pattern", "message"), [("", "at least one file"), ("no/*.such", "matches no file"), (".", "is a directory")]
+)
+def test_patterns_without_a_file_are_refused(pattern, message):
+    with pytest.raises(UserError, match=message):
+        expand_globs(pattern, flag="--input_file")
+
+
+def test_a_failed_write_leaves_the_old_file_and_no_temporary_one(tmp_path):
+    path = tmp_path / "x.txt"
+    path.write_text("old")
+    with pytest.raises(RuntimeError), whole_file(path) as temporary:
+        temporary.write_text("half")
+        raise RuntimeError
+    assert path.read_text() == "old"
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_json_round_trip_and_errors(tmp_path):
+    write_json(tmp_path / "x.json", {"é": 1})
+    assert read_json(tmp_path / "x.json", what="file") == {"é": 1}
+    (tmp_path / "bad.json").write_text("{")
+    with pytest.raises(UserError, match="not valid JSON"):
+        read_json(tmp_path / "bad.json", what="file")
+    with pytest.raises(UserError, match="does not exist"):
+        read_json(tmp_path / "none.json", what="file")

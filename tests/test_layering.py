@@ -1,0 +1,83 @@
+"""The rules of DESIGN that a parser can check: who imports whom, sizes, test files, no assert."""
+
+import ast
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+LEVELS = [
+    {"__init__", "version", "errors", "files", "config", "sharing", "keyed_random", "tokenizer", "masking", "records",
+     "manifest", "run_config", "command_line", "weight_maps", "memory"},
+    {"layers", "losses", "optimizers", "distribution", "graph_tokenizer"},
+    {"encoder", "heads", "input_pipeline", "checkpoints"},
+    {"train_log", "train_loop", "export", "pretraining"},
+    {"run_pretraining", "export_saved_model"},
+]  # fmt: skip
+WITHOUT_TENSORFLOW = LEVELS[0]
+HEAVY = ("tensorflow", "keras", "tensorflow_text")
+MODULES = sorted([*(ROOT / "albert_tf").rglob("*.py"), *(ROOT / "data_prep").rglob("*.py")])
+
+
+def imports_of(path: Path) -> set[str]:
+    """Returns the dotted names that a module imports anywhere in it."""
+    names = set()
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            names |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            names |= {f"{node.module}.{alias.name}" for alias in node.names}
+    return names
+
+
+def level_of(name: str) -> int:
+    return next(level for level, members in enumerate(LEVELS) if name in members)
+
+
+def test_every_module_has_a_level():
+    known = set().union(*LEVELS)
+    assert {path.stem for path in (ROOT / "albert_tf").rglob("*.py")} == known
+
+
+@pytest.mark.parametrize("path", [p for p in MODULES if p.parent.name == "albert_tf"], ids=lambda p: p.stem)
+def test_albert_tf_imports_go_down_the_levels(path):
+    own = level_of(path.stem)
+    for name in imports_of(path):
+        parts = name.split(".")
+        assert parts[0] != "data_prep", f"{path.name} imports {name}"
+        if parts[0] == "albert_tf":
+            imported = parts[1] if parts[1] in set().union(*LEVELS) else "__init__"
+            assert level_of(imported) <= own, f"{path.name} (level {own}) imports {name}"
+            assert level_of(imported) < 4, f"{path.name} imports the entry point {name}"
+        if path.stem in WITHOUT_TENSORFLOW:
+            assert parts[0] not in HEAVY, f"{path.name} imports {name}"
+        if path.stem != "graph_tokenizer":
+            assert parts[0] != "tensorflow_text", f"{path.name} imports {name}"
+
+
+@pytest.mark.parametrize("path", [p for p in MODULES if p.parent.name == "data_prep"], ids=lambda p: p.stem)
+def test_data_prep_knows_only_what_needs_no_tensorflow(path):
+    for name in imports_of(path):
+        parts = name.split(".")
+        assert parts[0] not in HEAVY, f"{path.name} imports {name}"
+        if parts[0] == "albert_tf":
+            assert parts[1] in WITHOUT_TENSORFLOW, f"{path.name} imports {name}"
+
+
+@pytest.mark.parametrize("path", [p for p in MODULES if p.stem not in ("__init__", "version")], ids=lambda p: p.stem)
+def test_every_module_has_its_test_file(path):
+    assert (ROOT / "tests" / f"test_{path.stem}.py").exists()
+
+
+@pytest.mark.parametrize("path", MODULES, ids=lambda p: f"{p.parent.name}.{p.stem}")
+def test_sizes_and_no_assert(path):
+    text = path.read_text(encoding="utf-8")
+    assert text.count("\n") <= 400
+    for node in ast.walk(ast.parse(text)):
+        assert not isinstance(node, ast.Assert), f"{path.name}:{node.lineno}"
+        if isinstance(node, ast.FunctionDef):
+            assert node.end_lineno - node.lineno < 60, f"{path.name}:{node.lineno} {node.name}"
+
+
+def test_configs_hold_no_python():
+    assert not list((ROOT / "configs").rglob("*.py"))

@@ -1,0 +1,35 @@
+import json
+
+import pytest
+
+from albert_tf.errors import UserError
+from albert_tf.manifest import Manifest, RecordsDirectory
+
+
+def test_records_find_their_manifest_and_tokenizer(alice_records):
+    found = RecordsDirectory.of_files(sorted(alice_records.glob("train-*")))
+    assert found.manifest.max_seq_length == 32
+    assert found.load_tokenizer().vocab_size == found.manifest.vocab_size == 600
+    counts = found.load_token_counts()
+    assert counts.sum() == found.manifest.statistics["train"]["tokens"]
+
+
+def test_files_without_a_manifest_have_no_directory(tmp_path):
+    (tmp_path / "a.tfrecord").touch()
+    assert RecordsDirectory.of_files([tmp_path / "a.tfrecord"]) is None
+
+
+def test_a_file_from_elsewhere_is_refused(alice_records, tmp_path):
+    (tmp_path / "train-x.tfrecord").touch()
+    with pytest.raises(UserError, match="must come from one directory"):
+        RecordsDirectory.of_files([*alice_records.glob("train-*"), tmp_path / "train-x.tfrecord"])
+
+
+@pytest.mark.parametrize(
+    ("change", "message"), [({"format_version": 99}, "format version 1"), ({"extra": 1}, "other fields than expected")]
+)
+def test_other_versions_and_fields_are_refused(alice_records, tmp_path, change, message):
+    values = json.loads((alice_records / "manifest.json").read_text())
+    (tmp_path / "manifest.json").write_text(json.dumps({**values, **change}))
+    with pytest.raises(UserError, match=message):
+        Manifest.load(tmp_path)
