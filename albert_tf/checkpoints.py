@@ -100,6 +100,8 @@ class RunCheckpoints:
 
 def checkpoint_prefix(path: str) -> str:
     """Returns the prefix that a prefix, an `.index` file or a directory names; raises UserError where there is none."""
+    if not path:
+        raise UserError("the checkpoint's path is empty")
     candidate = Path(path)
     if candidate.is_dir():
         latest = tf.train.latest_checkpoint(path)
@@ -111,7 +113,7 @@ def checkpoint_prefix(path: str) -> str:
         found = f"it holds {len(prefixes)} of them; name one" if prefixes else "there is no *.index file in it"
         raise UserError(f"checkpoint directory {path!r} does not say which checkpoint to use: {found}")
     prefix = path.removesuffix(".index")
-    if not path or not Path(prefix + ".index").exists():
+    if not Path(prefix + ".index").exists():
         raise UserError(f"checkpoint {path!r} does not exist (there is no {prefix + '.index'!r})")
     return prefix
 

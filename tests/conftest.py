@@ -1,10 +1,19 @@
 """Fixtures: small real text, tokenizers, and models that are made once for the whole run."""
 
+import os
 from pathlib import Path
 
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+
 import pytest
+import tensorflow as tf
 
 from albert_tf.tokenizer import SentencePieceTokenizer
+
+# Two CPU devices, so that two replicas can be compared with one. Must come before TensorFlow sets its devices up.
+tf.config.set_logical_device_configuration(
+    tf.config.list_physical_devices("CPU")[0], [tf.config.LogicalDeviceConfiguration()] * 2
+)
 
 DATA = Path(__file__).parent / "data"
 GOLDEN = DATA / "golden"

@@ -1,0 +1,59 @@
+"""Checks and small helpers that several test files use."""
+
+import numpy as np
+import tensorflow as tf
+
+from albert_tf.config import AlbertConfig
+from albert_tf.checkpoints import named_variables
+from albert_tf.heads import AlbertWithHeads
+from albert_tf.tokenizer import SentencePieceTokenizer
+
+TINY = {
+    "vocab_size": 90,
+    "embedding_size": 8,
+    "hidden_size": 16,
+    "num_hidden_layers": 3,
+    "num_attention_heads": 2,
+    "intermediate_size": 24,
+    "max_position_embeddings": 32,
+}
+
+
+def tiny_config(**changes) -> AlbertConfig:
+    return AlbertConfig.from_dict({**TINY, **changes})
+
+
+def randomize(model: AlbertWithHeads, *, seed: int = 0) -> dict[str, np.ndarray]:
+    """Sets every weight, biases and LayerNorms too, to a random value; returns the weights by TF1 name."""
+    rng = np.random.default_rng(seed)
+    weights = {}
+    for name, variable in named_variables(model).items():
+        weights[name] = rng.normal(1.0 if name.endswith("gamma") else 0.0, 0.15, variable.shape).astype(np.float32)
+        variable.assign(weights[name])
+    return weights
+
+
+def random_batch(config: AlbertConfig, *, batch: int = 4, length: int = 12, predictions: int = 3, seed: int = 0):
+    """Returns a batch of the record contract, as tensors, in which rows are padded differently."""
+    rng = np.random.default_rng(seed)
+    lengths = rng.integers(6, length + 1, batch)
+    mask = (np.arange(length)[None] < lengths[:, None]).astype(np.int32)
+    arrays = {
+        "input_ids": rng.integers(5, config.vocab_size, (batch, length)) * mask,
+        "input_mask": mask,
+        "segment_ids": (np.arange(length)[None] >= 4).astype(np.int32) * mask,
+        "masked_lm_positions": np.sort(rng.integers(1, 5, (batch, predictions)), axis=1),
+        "masked_lm_ids": rng.integers(5, config.vocab_size, (batch, predictions)),
+        "next_sentence_labels": rng.integers(0, 2, (batch, 1)),
+    }
+    tensors = {name: tf.constant(value, tf.int32) for name, value in arrays.items()}
+    weights = np.ones((batch, predictions), np.float32)
+    weights[rng.integers(0, batch), -1] = 0.0
+    return {**tensors, "masked_lm_weights": tf.constant(weights), "example_weights": tf.ones([batch])}
+
+
+def save_run_directory(directory, model: AlbertWithHeads, tokenizer: SentencePieceTokenizer) -> None:
+    """Writes what run_pretraining leaves: a checkpoint with its configuration and tokenizer."""
+    model.config.save(directory / "albert_config.json")
+    tokenizer.save(directory / "tokenizer")
+    tf.train.Checkpoint(weights=named_variables(model)).write(str(directory / "model.ckpt-7"))

@@ -1,0 +1,36 @@
+import time
+
+import pytest
+import tensorflow as tf
+
+from albert_tf import distribution
+from albert_tf.errors import UserError
+
+
+@pytest.mark.parametrize("tpu", ["local", "grpc://127.0.0.1:1", "my-tpu"])
+def test_a_tpu_that_is_not_there_ends_in_one_sentence_within_a_minute(tpu):
+    began = time.monotonic()
+    with pytest.raises(UserError, match=f"--tpu={tpu}: ") as error:
+        distribution.make_strategy(tpu)
+    assert time.monotonic() - began < 60
+    assert "\n" not in str(error.value)
+
+
+def test_without_a_tpu_the_default_strategy_is_used():
+    assert distribution.make_strategy(None) is tf.distribute.get_strategy()
+
+
+def test_precision_is_what_is_asked_for_or_what_the_hardware_has():
+    strategy = tf.distribute.get_strategy()
+    assert distribution.resolve_precision("float32", strategy) == "float32"
+    assert distribution.resolve_precision("bfloat16", strategy) == "bfloat16"
+    assert distribution.resolve_precision("auto", strategy) in ("float32", "bfloat16")
+    assert distribution.dtype_policy("bfloat16").variable_dtype == "float32"
+    assert distribution.dtype_policy("bfloat16").compute_dtype == "bfloat16"
+
+
+def test_replicas_must_divide_the_batch():
+    strategy = tf.distribute.MirroredStrategy(["CPU:0", "CPU:1"])
+    assert distribution.check_batch_size(6, strategy, flag="train_batch_size") == 3
+    with pytest.raises(UserError, match="multiple of their number; received 5 and 2 replicas"):
+        distribution.check_batch_size(5, strategy, flag="train_batch_size")

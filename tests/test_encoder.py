@@ -1,0 +1,72 @@
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import checks
+from albert_tf.config import AlbertConfig
+from albert_tf.encoder import AlbertEncoder
+from albert_tf.layers import TransformerBlock
+from conftest import ROOT
+
+BASE = {**checks.TINY, "vocab_size": 30000, "embedding_size": 128, "hidden_size": 768, "num_hidden_layers": 12,
+        "num_attention_heads": 12, "intermediate_size": 3072, "max_position_embeddings": 512}  # fmt: skip
+
+
+@pytest.mark.parametrize(("name", "count"), [("base", 11_683_584), ("large", 17_683_968)])
+def test_encoders_have_the_originals_number_of_weights(name, count):
+    assert AlbertEncoder(AlbertConfig.load(ROOT / "configs" / f"albert_{name}.json")).count_params() == count
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("name", "count"), [("xlarge", 58_724_864), ("xxlarge", 222_595_584)])
+def test_large_encoders_have_the_originals_number_of_weights(name, count):
+    assert AlbertEncoder(AlbertConfig.load(ROOT / "configs" / f"albert_{name}.json")).count_params() == count
+
+
+@pytest.mark.parametrize(("mode", "millions"), [("attention", 63.65), ("ffn", 37.69), ("none", 89.65)])
+def test_sharing_modes_have_the_papers_number_of_weights(mode, millions):
+    encoder = AlbertEncoder(AlbertConfig.from_dict({**BASE, "parameter_sharing": mode}))
+    assert round(encoder.count_params() / 1e6, 2) == millions
+
+
+def test_sharing_all_calls_one_block_object_at_every_depth():
+    encoder = AlbertEncoder(checks.tiny_config(num_hidden_layers=7))
+    assert len(encoder.blocks) == 1 and isinstance(encoder.blocks[0], TransformerBlock)
+    batch = checks.random_batch(encoder.config)
+    assert len(encoder(batch)["encoder_layers"]) == 7
+
+
+def test_the_number_of_variables_does_not_depend_on_the_depth():
+    counts = {len(AlbertEncoder(checks.tiny_config(num_hidden_layers=n)).variables) for n in (1, 5, 12)}
+    assert len(counts) == 1
+
+
+def test_it_saves_and_loads_as_keras_and_fits(tmp_path):
+    config = checks.tiny_config(hidden_dropout_prob=0.1, parameter_sharing="attention")
+    names = ("input_ids", "input_mask", "segment_ids")
+    inputs = {name: keras.Input([12], dtype="int32", name=name) for name in names}
+    encoder = AlbertEncoder(config)
+    model = keras.Model(inputs, keras.layers.Dense(2)(encoder(inputs)["pooled_output"]))
+    batch = checks.random_batch(config, batch=8)
+    features, labels = {name: batch[name] for name in names}, batch["next_sentence_labels"][:, 0]
+    model.compile(keras.optimizers.Adam(1e-2), keras.losses.SparseCategoricalCrossentropy(from_logits=True))
+    history = model.fit(features, labels, epochs=15, verbose=0)
+    assert history.history["loss"][-1] < 0.5 * history.history["loss"][0]
+    model.save(tmp_path / "model.keras")
+    loaded = keras.models.load_model(tmp_path / "model.keras")
+    assert np.allclose(loaded.predict(features, verbose=0), model.predict(features, verbose=0), atol=1e-6)
+
+
+def test_inputs_of_any_length_share_one_graph():
+    encoder = AlbertEncoder(checks.tiny_config())
+    spec = tf.TensorSpec([None, None], tf.int32)
+
+    @tf.function(input_signature=[{name: spec for name in ("input_ids", "input_mask", "segment_ids")}])
+    def run(batch):
+        return encoder(batch)["pooled_output"]
+
+    for length in (7, 12):
+        batch = checks.random_batch(encoder.config, length=length)
+        batch = {name: batch[name] for name in ("input_ids", "input_mask", "segment_ids")}
+        assert np.allclose(run(batch), encoder(batch)["pooled_output"], atol=1e-6)

@@ -1,0 +1,104 @@
+import json
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from albert_tf.checkpoints import assign_weights, named_variables, read_weights
+from albert_tf.config import AlbertConfig
+from albert_tf.heads import AlbertWithHeads
+from albert_tf.losses import pretraining_loss, pretraining_metric_names
+from albert_tf.optimizers import AlbertOptimizer, LearningRateSchedule
+from albert_tf.train_loop import Objective, Trainee, train_step
+from conftest import GOLDEN
+
+LAMB = GOLDEN / "lamb"
+
+
+def schedule_of(settings):
+    return LearningRateSchedule(
+        settings["init_lr"], num_train_steps=settings["num_train_steps"], num_warmup_steps=settings["num_warmup_steps"],
+        power=settings["poly_power"], start_warmup_step=settings["start_warmup_step"],
+    )  # fmt: skip
+
+
+def test_learning_rates_are_the_originals():
+    for case in json.loads((LAMB / "lr_schedules.json").read_text()):
+        rates = [float(schedule_of(case)(tf.constant(step, tf.int64))) for step in case["steps"]]
+        assert np.abs(np.array(rates) - case["learning_rate"]).max() <= 1e-6 * case["init_lr"]
+
+
+def test_the_rate_is_never_negative():
+    schedule = LearningRateSchedule(1.0, num_train_steps=100, num_warmup_steps=10, start_warmup_step=20)
+    rates = [float(schedule(tf.constant(step))) for step in range(120)]
+    assert min(rates) == 0 and rates[5] == 0 and rates[25] == 0.5
+
+
+@pytest.mark.parametrize("kind", ["lamb", "adamw"])
+def test_twenty_updates_are_the_originals(kind):
+    arrays, settings = np.load(LAMB / f"{kind}_20steps.npz"), json.loads((LAMB / f"{kind}_20steps.json").read_text())
+    names = [name.removeprefix("grads/") for name in arrays.files if name.startswith("grads/")]
+    variables = {name: tf.Variable(arrays[f"values/{name}"][0]) for name in names}
+    optimizer = AlbertOptimizer(kind, variables, schedule=schedule_of(settings))
+    for step in range(20):
+        gradients = {name: tf.constant(arrays[f"grads/{name}"][step]) for name in names}
+        applied = optimizer.apply(gradients, step=tf.constant(step, tf.int64))
+        assert abs(float(applied["learning_rate"]) - arrays["learning_rate"][step]) <= 1e-6 * settings["init_lr"]
+        assert np.allclose(applied["gradient_norm"], arrays["grad_global_norm"][step], rtol=1e-5)
+        for name, variable in variables.items():
+            assert np.allclose(variable, arrays[f"values/{name}"][step + 1], atol=3e-6, rtol=1e-5), (name, step)
+    for name in names:
+        assert np.allclose(optimizer.slots[f"{name}/adam_m"], arrays[f"m_final/{name}"], atol=3e-6, rtol=1e-5)
+        assert np.allclose(optimizer.slots[f"{name}/adam_v"], arrays[f"v_final/{name}"], atol=3e-6, rtol=1e-5)
+
+
+@pytest.mark.parametrize("kind", ["lamb", "adamw"])
+def test_whole_training_steps_are_the_originals(kind):
+    """Model, loss, clipping and optimizer through `train_step`, from the original's checkpoint."""
+    arrays = np.load(LAMB / f"pretrain_{kind}_plain.npz")
+    settings = {"start_warmup_step": 0, **json.loads((LAMB / f"pretrain_{kind}_plain.json").read_text())}
+    directory = GOLDEN / "tf1_checkpoint" / "plain"
+    model = AlbertWithHeads(AlbertConfig.load(directory / "albert_config.json"))
+    variables = named_variables(model)
+    assign_weights(variables, read_weights(str(directory)), source="plain")
+    optimizer = AlbertOptimizer(kind, variables, schedule=schedule_of(settings))
+    trainee = Trainee(model=model, variables=variables, optimizer=optimizer, global_step=tf.Variable(0, dtype=tf.int64))
+    objective = Objective(pretraining_loss, pretraining_metric_names(model.head_names))
+    count = len(objective.metric_names)
+    for step in range(8):
+        batch = {n.removeprefix("batch/"): tf.constant(arrays[n][step]) for n in arrays.files if n.startswith("batch/")}
+        batch["example_weights"] = tf.ones([batch["input_ids"].shape[0]])
+        values = train_step(batch, trainee=trainee, objective=objective, random_seed=1).numpy()
+        means = dict(zip(objective.metric_names, values[:count] / values[count : 2 * count], strict=True))
+        loss = means["masked_lm_loss"] + means["sentence_order_loss"]
+        assert abs(loss - arrays["loss"][step]) < 2e-5, step
+        assert np.allclose(values[-1], arrays["grad_global_norm"][step], rtol=1e-4)
+        assert abs(values[-2] - arrays["learning_rate"][step]) <= 1e-6 * settings["init_lr"]
+    for name, variable in variables.items():
+        tolerance = 1e-4 if name.endswith("key/bias") else 1e-5
+        assert np.abs(variable - arrays[f"final/{name}"]).max() < tolerance, name
+
+
+def test_only_layer_norms_and_biases_are_not_decayed():
+    names = ["a/kernel", "a/bias", "LayerNorm/gamma", "LayerNorm_1/beta", "cls/output_bias", "cls/output_weights"]
+    variables = {name: tf.Variable([1.0]) for name in names}
+    optimizer = AlbertOptimizer(
+        "adamw", variables, schedule=LearningRateSchedule(0.5, num_train_steps=10**9, num_warmup_steps=0)
+    )
+    optimizer.apply({name: tf.zeros([1]) for name in names}, step=tf.constant(0))
+    changed = {name for name, variable in variables.items() if variable.numpy()[0] != 1.0}
+    assert changed == {"a/kernel", "cls/output_weights"}
+
+
+def test_rows_of_a_sparse_gradient_are_added_before_the_norm():
+    variable = tf.Variable(tf.zeros([3, 1]))
+    optimizer = AlbertOptimizer(
+        "adamw", {"w": variable}, schedule=LearningRateSchedule(1.0, num_train_steps=9, num_warmup_steps=0)
+    )
+    sparse = tf.IndexedSlices(tf.constant([[3.0], [4.0]]), tf.constant([1, 1]), tf.constant([3, 1]))
+    assert float(optimizer.apply({"w": sparse}, step=tf.constant(0))["gradient_norm"]) == 7.0
+
+
+def test_an_unknown_optimizer_is_refused():
+    with pytest.raises(ValueError, match="received 'sgd'"):
+        AlbertOptimizer("sgd", {}, schedule=LearningRateSchedule(1.0, num_train_steps=1, num_warmup_steps=0))

@@ -1,0 +1,28 @@
+import json
+
+from albert_tf.train_log import TrainLog
+
+METRICS = {"loss": 1.0, "tokens_per_second": 5.0}
+
+
+def test_lines_are_written_found_and_cut_back_to_the_restored_step(tmp_path):
+    log = TrainLog(tmp_path, start_step=0, num_train_steps=100)
+    for step, speed in [(10, 5.0), (20, 9.0), (30, 7.0)]:
+        log.write("train", step, {**METRICS, "tokens_per_second": speed})
+    log.write("eval", 20, {"loss": 3.0})
+    assert log.last("eval", 20)["loss"] == 3.0 and log.last("eval", 30) is None
+    assert log.median("train", "tokens_per_second") == 7.0
+    with open(tmp_path / "metrics.jsonl", "a") as stream:
+        stream.write('{"split": "train", "st')  # a crash in mid-line
+    TrainLog(tmp_path, start_step=20, num_train_steps=100)
+    steps = [json.loads(line)["step"] for line in (tmp_path / "metrics.jsonl").read_text().splitlines()]
+    assert steps == [10, 20, 20]
+
+
+def test_tensorboard_scalars_are_written(tmp_path):
+    import tensorflow as tf
+
+    TrainLog(tmp_path, start_step=0, num_train_steps=100).write("train", 10, METRICS)
+    (events,) = (tmp_path / "tensorboard" / "train").glob("events*")
+    tags = {v.tag for e in tf.compat.v1.train.summary_iterator(str(events)) for v in e.summary.value}
+    assert tags == set(METRICS)
