@@ -9,11 +9,16 @@ import tensorflow_text
 from albert_tf.tokenizer import SentencePieceTokenizer
 
 # RE2's \s and \p{Mn} are other sets than Python's, so both classes are spelt out from Python's own tables.
-_NUL_STAND_IN = "\uffff"  # tf.strings.lower would cut the string at a NUL; this noncharacter is unknown to SentencePiece too
+# tf.strings.lower would cut the string at a NUL; this noncharacter is unknown to SentencePiece as well.
+_NUL_STAND_IN = "\uffff"
 
 
 class GraphTokenizer(tf.Module):
-    """Strings to ragged ids, equal to `SentencePieceTokenizer.encode` for characters up to Unicode 14."""
+    """Strings to ragged ids, equal to `SentencePieceTokenizer.encode` for characters up to Unicode 13.
+
+    TensorFlow's lower-casing does not know the 40 capital letters that Unicode 14 added. Where two orders of the same
+    pieces have the same score ("6 66" and "66 6"), its SentencePiece may choose the other one.
+    """
 
     def __init__(self, tokenizer: SentencePieceTokenizer) -> None:
         super().__init__(name="tokenizer")

@@ -1,8 +1,9 @@
 """Documents to segment pairs that fill max_seq_length (paper section 3.1; TF1 create_pretraining_data.py).
 
 A segment is a slice of the work unit's flat token array, so that a pair is five integers and no token is copied until
-the examples are laid out. Unlike the original, both segments of a sentence-order pair always are consecutive text of
-one document: a chunk of one sentence takes its neighbour in, and a document of one sentence makes no pair.
+the examples are laid out. Unlike the original, a chunk of one sentence takes its neighbour in, and a document of one
+sentence makes no pair. So both segments of a sentence-order pair always are consecutive text of one document, and half
+of the pairs of either task have label 1.
 """
 
 from typing import NamedTuple
@@ -50,7 +51,7 @@ def make_pairs(
 ) -> Pairs:
     """Returns the pairs of one pass over a unit's documents; `pass_index` counts duplicates from 0."""
     max_tokens = max_seq_length - (2 if pair_task == "none" else 3)
-    min_sentences = 2 if pair_task == "sop" else 1
+    min_sentences = 1 if pair_task == "none" else 2
     chunks = _make_chunks(
         unit, pass_index=pass_index, max_tokens=max_tokens, short_seq_prob=short_seq_prob, min_sentences=min_sentences
     )
@@ -62,8 +63,7 @@ def make_pairs(
     else:
         count = chunks.end - chunks.first
         share = uniforms(derive_keys(chunks.keys, _SPLIT), 1)[:, 0]
-        # 1 to n-1 sentences to A, each equally likely; a single sentence (NSP only) is all of A.
-        split = starts[chunks.first + np.maximum(1, 1 + (share * (count - 1)).astype(np.int64))]
+        split = starts[chunks.first + 1 + (share * (count - 1)).astype(np.int64)]  # 1 to n-1 sentences go to A
         a_start, a_length, b_start, b_length = begin, split - begin, split, end - split
         labels = (uniforms(derive_keys(chunks.keys, _LABEL), 1)[:, 0] < 0.5).astype(np.int64)
     if pair_task == "sop":
@@ -71,7 +71,6 @@ def make_pairs(
         a_start, b_start = np.where(swapped, b_start, a_start), np.where(swapped, a_start, b_start)
         a_length, b_length = np.where(swapped, b_length, a_length), np.where(swapped, a_length, b_length)
     if pair_task == "nsp":
-        labels[b_length == 0] = 1
         b_start, b_length = _random_segments(unit, chunks, labels, a_length, b_start, b_length)
     total = int(a_length.sum() + b_length.sum())
     a_start, a_length, b_start, b_length = _truncate(a_start, a_length, b_start, b_length, max_tokens, chunks.keys)

@@ -2,7 +2,9 @@
 
 import dataclasses
 import io
+import random
 import re
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -88,47 +90,73 @@ def _finished(directory: Path, settings: dict[str, Any]) -> SentencePieceTokeniz
 
 
 def _sentences(config: VocabConfig, files: list[Path], counts: ReadCounts) -> Iterator[str]:
+    """Yields the normalised sentences, or a seeded random sample of `input_sentence_size` of them.
+
+    SentencePiece could draw the sample too, but always draws the same one.
+    """
+    generator = random.Random(config.random_seed)
+    sample: list[str] = []
+    seen = 0
     total = sum(file.stat().st_size for file in files)
     with tqdm(total=total, unit="B", unit_scale=True, desc="Reading text", mininterval=1.0) as progress:
         for index, file in enumerate(files):
             for document in read_documents(file, file_index=index, config=config, counts=counts):
                 progress.update(counts.text_bytes - progress.n)
                 for sentence in document.sentences:
-                    yield normalize(sentence, lower_case=config.do_lower_case)
+                    seen += 1
+                    if len(sample) < config.input_sentence_size:
+                        sample.append(sentence)
+                    elif (slot := generator.randrange(seen)) < len(sample):
+                        sample[slot] = sentence
         progress.update(counts.text_bytes - progress.n)
-    logging.info("Training the vocabulary; this takes from seconds to, for gigabytes of text, hours.")
+    logging.info("Training on %s of %s sentences; this takes from seconds to, for gigabytes of text, hours",
+                 f"{len(sample):,}", f"{seen:,}")  # fmt: skip
+    sample.reverse()
+    while sample:
+        yield normalize(sample.pop(), lower_case=config.do_lower_case)
 
 
 def _train(config: VocabConfig, sentences: Iterator[str]) -> bytes:
+    """Returns a trained model. The trainer runs in a thread, so that an interrupt need not wait for its end."""
     model = io.BytesIO()
-    sentencepiece.set_random_generator_seed(config.random_seed)
     failures: list[BaseException] = []
-    try:
-        sentencepiece.SentencePieceTrainer.train(
-            sentence_iterator=_keep_failure(sentences, failures),
-            model_writer=model,
-            model_type="unigram",
-            vocab_size=config.vocab_size,
-            character_coverage=config.character_coverage,
-            input_sentence_size=config.input_sentence_size,
-            shuffle_input_sentence=True,
-            max_sentence_length=_MAX_SENTENCE_BYTES,
-            num_threads=_TRAINER_THREADS,
-            pad_id=0,
-            unk_id=1,
-            bos_id=-1,
-            eos_id=-1,
-            pad_piece=PAD,
-            unk_piece=UNK,
-            control_symbols=[CLS, SEP, MASK],
-            user_defined_symbols=USER_DEFINED_SYMBOLS,
-            minloglevel=1,
-        )
-    except (RuntimeError, OSError, SystemError) as error:
-        if failures:
-            raise failures[0] from None
-        raise UserError(_explain(str(error), config)) from None
+
+    def run() -> None:
+        try:
+            _run_trainer(config, _keep_failure(sentences, failures), model)
+        except BaseException as error:
+            failures.append(error)
+
+    thread = threading.Thread(target=run, daemon=True)
+    thread.start()
+    while thread.is_alive():
+        thread.join(timeout=0.1)
+    if failures and isinstance(failures[0], RuntimeError):
+        raise UserError(_explain(str(failures[0]), config)) from None
+    if failures:
+        raise failures[0] from None
     return model.getvalue()
+
+
+def _run_trainer(config: VocabConfig, sentences: Iterator[str], model: io.BytesIO) -> None:
+    sentencepiece.SentencePieceTrainer.train(
+        sentence_iterator=sentences,
+        model_writer=model,
+        model_type="unigram",
+        vocab_size=config.vocab_size,
+        character_coverage=config.character_coverage,
+        max_sentence_length=_MAX_SENTENCE_BYTES,
+        num_threads=_TRAINER_THREADS,
+        pad_id=0,
+        unk_id=1,
+        bos_id=-1,
+        eos_id=-1,
+        pad_piece=PAD,
+        unk_piece=UNK,
+        control_symbols=[CLS, SEP, MASK],
+        user_defined_symbols=USER_DEFINED_SYMBOLS,
+        minloglevel=1,
+    )
 
 
 def _keep_failure(sentences: Iterator[str], failures: list[BaseException]) -> Iterator[str]:

@@ -91,7 +91,7 @@ class UnitWorker:
         counts[f"{split}/sentences"] += int(sentences.sum())
         counts[f"{split}/tokens"] += len(unit.tokens)
         counts[f"{split}/unknown_tokens"] += int((unit.tokens == self._tokenizer.unk_id).sum())
-        if self._config.pair_task == "sop":
+        if self._config.pair_task != "none":
             counts[f"{split}/documents_of_one_sentence"] += int((sentences == 1).sum())
 
     def _spill_pass(

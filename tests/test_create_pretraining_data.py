@@ -1,0 +1,97 @@
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+from commands import assert_one_sentence, run
+from conftest import BOOKS, GOLDEN, ROOT
+
+SCRIPT = "data_prep/create_pretraining_data.py"
+MODEL = GOLDEN / "tokenization" / "spiece.model"
+
+
+def create(text, directory, *flags, **options):
+    return run(SCRIPT, f"--input_file={text}", f"--spm_model_file={MODEL}", f"--output_dir={directory}", *flags, **options)
+
+
+def test_one_sentence_a_line_is_the_default(tmp_path):
+    (tmp_path / "t.txt").write_text("One is here.\nTwo is here.\nThree is here.\n\nA b.\nC d.\n")
+    process = create(tmp_path / "t.txt", tmp_path / "out", "--max_seq_length=16", "--dupe_factor=3")
+    assert process.returncode == 0, process.stderr
+    assert (tmp_path / "out" / "manifest.json").exists()
+    assert "train: " in process.stderr and "2 documents" in process.stderr
+
+
+@pytest.mark.parametrize(
+    ("flags", "parts"),
+    [
+        (["--input_file=none.txt"], ["--input_file: 'none.txt' matches no file"]),
+        (["--input_file=no/*.txt"], ["'no/*.txt' matches no file"]),
+        (["--spm_model_file=none.model"], ["'none.model' cannot be read"]),
+        (["--dupe_facto=3"], ["unknown flag --dupe_facto; did you mean 'dupe_factor'?"]),
+        (["--max_seq_length=3"], ["--max_seq_length must be from 8"]),
+        (["--document_mode=page"], ["document_mode", "blank_line"]),
+    ],
+    ids=str,
+)
+def test_mistakes_end_in_one_sentence_and_leave_nothing(tmp_path, flags, parts):
+    (tmp_path / "t.txt").write_text("One.\nTwo.\n")
+    process = create(tmp_path / "t.txt", tmp_path / "out", *flags)
+    assert_one_sentence(process, *parts)
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize(
+    ("content", "parts"),
+    [
+        (b"", ["has no text"]),
+        (b"fine\nfine\n\xff\xfe\n", ["t.txt:3: text must be UTF-8", "--invalid_bytes=replace"]),
+        (b"fine\nfine\n\0\n", ["t.txt:3: ", "NUL"]),
+        (b"short\n" + b"x" * 1_000_000, ["t.txt:2: a sentence may have at most 100,000 characters"]),
+    ],
+    ids=["empty", "not UTF-8", "NUL", "long line"],
+)
+def test_bad_text_ends_in_one_sentence_and_leaves_nothing_finished(tmp_path, content, parts):
+    (tmp_path / "t.txt").write_bytes(content)
+    process = create(tmp_path / "t.txt", tmp_path / "out", "--num_workers=1")
+    assert_one_sentence(process, *parts)
+    assert not list((tmp_path / "out").rglob("*"))
+
+
+def test_help_needs_neither_tensorflow_nor_a_second():
+    process = run("-X", "importtime", SCRIPT, "--help")
+    assert process.returncode == 0
+    assert "--short_seq_prob" in process.stdout and "default: 0.1" in process.stdout
+    assert "tensorflow" not in process.stderr
+
+
+def test_an_interrupt_ends_in_one_sentence_and_leaves_nothing_finished(tmp_path):
+    command = [sys.executable, SCRIPT, f"--input_file={BOOKS}/*.txt", f"--spm_model_file={MODEL}",
+               f"--output_dir={tmp_path}", "--document_mode=heading", "--sentence_split=prose",
+               "--dupe_factor=100"]  # fmt: skip
+    process = subprocess.Popen(command, cwd=ROOT, stderr=subprocess.PIPE, text=True, start_new_session=True)
+    deadline = time.monotonic() + 60
+    while not list(tmp_path.glob(".spill/*.records")) and time.monotonic() < deadline:
+        time.sleep(0.1)
+    os.killpg(process.pid, signal.SIGINT)
+    _, errors = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert "Traceback" not in errors and "Interrupted" in errors
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="mounting a small disk needs root")
+def test_a_full_disk_ends_in_one_sentence_and_leaves_nothing_finished(tmp_path):
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=2m", "tmpfs", disk], capture_output=True).returncode:
+        pytest.skip("mounting is not allowed here")
+    try:
+        process = create(f"{BOOKS}/Lewis*.txt", disk / "out", "--document_mode=heading", "--sentence_split=prose")
+        assert_one_sentence(process, "the disk is full")
+        assert not list((disk / "out").rglob("*"))
+    finally:
+        subprocess.run(["umount", disk], check=True)

@@ -1,0 +1,174 @@
+import dataclasses
+import json
+import shutil
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import checks
+from albert_tf import pretraining
+from albert_tf.checkpoints import read_weights
+from albert_tf.errors import UserError
+from albert_tf.pretraining import pretrain
+from albert_tf.run_config import PretrainConfig
+from conftest import GOLDEN
+
+
+@pytest.fixture
+def make_config(alice_records, tmp_path):
+    def make(**changes):
+        shape = tmp_path / "albert_config.json"
+        checks.tiny_config(vocab_size=600, **changes.pop("model", {})).save(shape)
+        settings = {
+            "albert_config_file": str(shape), "input_file": f"{alice_records}/train-*.tfrecord",
+            "eval_input_file": f"{alice_records}/eval-*.tfrecord", "output_dir": str(tmp_path / "run"),
+            "train_batch_size": 16, "eval_batch_size": 16, "num_train_steps": 12, "num_warmup_steps": 2,
+            "save_checkpoints_steps": 6, "learning_rate": 0.01, "precision": "float32", "iterations_per_loop": "3",
+        }  # fmt: skip
+        return PretrainConfig(**{**settings, **changes})
+
+    return make
+
+
+def test_a_run_leaves_what_it_promises_and_its_repetition_says_done(make_config, tmp_path, capsys):
+    config = make_config(export_dir=str(tmp_path / "export"), init_output_bias="unigram")
+    assert pretrain(config) == 0
+    summary = capsys.readouterr().out
+    run = tmp_path / "run"
+    assert {p.name for p in run.iterdir()} >= {
+        "albert_config.json", "tokenizer", "run_config.json", "environment.json", "metrics.jsonl", "checkpoint",
+        "model.ckpt-6.index", "model.ckpt-12.index", "tensorboard",
+    }  # fmt: skip
+    held_out = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines() if '"eval"' in line]
+    assert [line["step"] for line in held_out] == [6, 12]
+    for part in (
+        f"loss {held_out[-1]['masked_lm_loss']:.3f} nats",
+        f"{held_out[-1]['masked_lm_unigram_cross_entropy']:.3f} nats",
+        f"share of swapped pairs {held_out[-1]['swapped_share']:.3f}",
+        "tokens a second",
+        f"Export: {tmp_path / 'export' / '1'}",
+    ):
+        assert part in summary
+    before = (run / "metrics.jsonl").read_text()
+    assert pretrain(config) == 0
+    again = capsys.readouterr()
+    assert again.out == summary and (run / "metrics.jsonl").read_text() == before
+
+
+def test_the_unigram_cross_entropy_is_that_of_the_masked_tokens(make_config, alice_records):
+    """Against a loop over the held-out records."""
+    from albert_tf.records import read_records
+
+    config = make_config(num_train_steps=1, num_warmup_steps=0)
+    pretrain(config)
+    counts = np.load(alice_records / "token_counts.npy") + 1
+    log_probs = np.log(counts / counts.sum())
+    losses = []
+    for record in read_records(alice_records / "eval-00000-of-00001.tfrecord"):
+        feature = tf.train.Example.FromString(record).features.feature
+        weights = np.array(feature["masked_lm_weights"].float_list.value)
+        losses += (-log_probs[np.array(feature["masked_lm_ids"].int64_list.value)])[weights > 0].tolist()
+    line = next(line for line in open(f"{config.output_dir}/metrics.jsonl") if '"eval"' in line)
+    assert abs(json.loads(line)["masked_lm_unigram_cross_entropy"] - np.mean(losses)) < 1e-4
+
+
+def test_the_bias_starts_at_the_token_frequencies_where_asked(make_config, alice_records):
+    config = make_config(num_train_steps=1, num_warmup_steps=0, learning_rate=0.0, init_output_bias="unigram")
+    pretrain(config)
+    bias = read_weights(config.output_dir)["cls/predictions/output_bias"]
+    counts = np.load(alice_records / "token_counts.npy") + 1
+    assert np.allclose(np.exp(bias), counts / counts.sum(), rtol=1e-4)
+
+
+def test_a_run_is_continued_with_its_own_settings_only(make_config):
+    pretrain(make_config(num_train_steps=3))
+    with pytest.raises(UserError, match="started with learning_rate=0.01 and is now asked for 0.02"):
+        pretrain(make_config(num_train_steps=3, learning_rate=0.02))
+
+
+def test_training_starts_from_a_checkpoint_where_asked(make_config, tmp_path, capsys):
+    pretrain(make_config(num_train_steps=2))
+    first = read_weights(str(tmp_path / "run"))
+    config = make_config(
+        output_dir=str(tmp_path / "next"), init_checkpoint=str(tmp_path / "run"), num_train_steps=2, learning_rate=0.0
+    )
+    pretrain(config)
+    second = read_weights(config.output_dir)
+    assert all(np.array_equal(first[name], second[name]) for name in first)
+    with pytest.raises(UserError, match="lacks|asks for"):
+        pretrain(dataclasses.replace(
+            config, output_dir=str(tmp_path / "bad"), init_checkpoint=str(GOLDEN / "tf1_checkpoint" / "plain")
+        ))  # fmt: skip
+
+
+def test_only_evaluation(make_config):
+    with pytest.raises(UserError, match="has no checkpoint"):
+        pretrain(make_config(do_train=False))
+    pretrain(make_config())
+    assert pretrain(make_config(do_train=False)) == 0
+
+
+def test_records_without_pairs_train_without_a_pair_head(make_config, alice_records, tmp_path):
+    from albert_tf.manifest import Manifest
+
+    records = tmp_path / "records"
+    shutil.copytree(alice_records, records)
+    dataclasses.replace(Manifest.load(records), pair_task="none").save(records)
+    config = make_config(input_file=f"{records}/train-*", eval_input_file=f"{records}/eval-*", num_train_steps=2)
+    pretrain(config)
+    assert not [name for name in read_weights(config.output_dir) if "seq_relationship" in name]
+
+
+def test_the_originals_records_train_with_the_tokenizer_on_the_command_line(make_config, tmp_path):
+    shape = tmp_path / "thirty_thousand.json"
+    checks.tiny_config(vocab_size=30000, max_position_embeddings=64).save(shape)
+    config = make_config(
+        albert_config_file=str(shape),
+        input_file=str(GOLDEN / "pretraining_records" / "alice_seq64.tfrecord"),
+        eval_input_file=None,
+        spm_model_file=str(GOLDEN / "tokenization" / "spiece.model"),
+        num_train_steps=2,
+    )
+    assert pretrain(config) == 0
+    assert (tmp_path / "run" / "tokenizer" / "spiece.model").exists()
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"model": {"max_position_embeddings": 16}}, "max_seq_length=32, and .* only max_position_embeddings=16"),
+        ({"max_seq_length": 128}, "--max_seq_length=128, but the records"),
+        ({"input_file": "none-*.tfrecord"}, "--input_file: 'none-.*' matches no file"),
+        ({"spm_model_file": str(GOLDEN / "tokenization" / "spiece.model")}, "is not the tokenizer of the records"),
+        ({"train_batch_size": 10**9}, "needs at least .* GiB of memory"),
+        ({"albert_config_file": "none.json"}, "'none.json' does not exist"),
+        ({"init_checkpoint": ""}, "the checkpoint's path is empty"),
+    ],
+    ids=str,
+)
+def test_mistakes_are_found_before_training(make_config, changes, message):
+    with pytest.raises(UserError, match=message):
+        pretrain(make_config(**changes))
+
+
+def test_a_vocabulary_of_another_size_is_refused(make_config, tmp_path):
+    config = make_config()
+    checks.tiny_config(vocab_size=700).save(config.albert_config_file)
+    with pytest.raises(UserError, match="vocab_size=700, and the tokenizer of the records has 600 pieces"):
+        pretrain(config)
+    assert not (tmp_path / "run").exists()
+
+
+def test_an_export_of_another_checkpoint_is_not_taken_for_this_one(make_config, tmp_path):
+    pretrain(make_config(export_dir=str(tmp_path / "export"), num_train_steps=2))
+    with pytest.raises(UserError, match="holds the export of another checkpoint"):
+        pretrain(make_config(export_dir=str(tmp_path / "export"), output_dir=str(tmp_path / "b"), num_train_steps=3))
+
+
+def test_precision_is_resolved_once_and_kept(make_config, monkeypatch):
+    config = make_config(precision="auto", num_train_steps=2)
+    monkeypatch.setattr(pretraining.distribution, "_cpu_has_bfloat16", lambda: False)
+    pretrain(config)
+    monkeypatch.setattr(pretraining.distribution, "_cpu_has_bfloat16", lambda: True)
+    assert pretrain(config) == 0

@@ -1,0 +1,75 @@
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import checks
+from commands import assert_one_sentence, run
+from conftest import ROOT
+
+MODULE = ["-m", "albert_tf.run_pretraining"]
+
+
+def flags_of(alice_records, tmp_path, **changes):
+    shape = tmp_path / "albert_config.json"
+    checks.tiny_config(vocab_size=600).save(shape)
+    flags = {"albert_config_file": shape, "input_file": f"{alice_records}/train-*", "output_dir": tmp_path / "run",
+             "train_batch_size": 16, "num_train_steps": 100_000, "save_checkpoints_steps": 100_000,
+             "learning_rate": 0.001}  # fmt: skip
+    return [f"--{name}={value}" for name, value in {**flags, **changes}.items()]
+
+
+def test_an_interrupt_saves_and_the_same_command_goes_on(alice_records, tmp_path):
+    flags = flags_of(alice_records, tmp_path)
+    process = subprocess.Popen([sys.executable, *MODULE, *flags], cwd=ROOT, stderr=subprocess.PIPE, text=True)
+    metrics = tmp_path / "run" / "metrics.jsonl"
+    deadline = time.monotonic() + 90
+    while (not metrics.exists() or not metrics.read_text()) and time.monotonic() < deadline:
+        time.sleep(0.2)
+    process.send_signal(signal.SIGINT)
+    _, errors = process.communicate(timeout=60)
+    assert process.returncode == 128 + signal.SIGINT, errors
+    assert "with a checkpoint; the same command goes on from there" in errors and "Traceback" not in errors
+    step = max(json.loads(line)["step"] for line in metrics.read_text().splitlines())
+    assert (tmp_path / "run" / f"model.ckpt-{step}.index").exists()
+    second = subprocess.Popen([sys.executable, *MODULE, *flags], cwd=ROOT, stderr=subprocess.PIPE, text=True)
+    for line in second.stderr:
+        if f"Continuing from step {step}" in line:
+            break
+    second.kill()
+    assert f"Continuing from step {step}" in line
+    second.communicate()
+
+
+def test_mistakes_end_in_one_sentence(alice_records, tmp_path):
+    bad = flags_of(alice_records, tmp_path, input_file="nothing-*")
+    assert_one_sentence(run(*MODULE, *bad), "--input_file: 'nothing-*' matches no file")
+    (tmp_path / "bad.json").write_text('{"vocab_size": 600, "hiden_size": 3}')
+    bad = flags_of(alice_records, tmp_path, albert_config_file=tmp_path / "bad.json")
+    assert_one_sentence(run(*MODULE, *bad), "bad.json: unknown key 'hiden_size'; did you mean 'hidden_size'?")
+    assert not (tmp_path / "run").exists()
+
+
+def test_help_does_not_import_tensorflow():
+    process = run("-X", "importtime", *MODULE, "--help")
+    assert process.returncode == 0
+    assert "--iterations_per_loop" in process.stdout
+    assert "tensorflow" not in process.stderr
+
+
+def test_the_shipped_flag_files_parse():
+    from albert_tf.command_line import parse_flags
+    from albert_tf.run_config import PretrainConfig, RecordsConfig, VocabConfig
+
+    kinds = {"pretrain": PretrainConfig, "records": RecordsConfig, "vocab": VocabConfig}
+    required = {"albert_config_file", "input_file", "output_dir", "spm_model_file"}
+    files = sorted((ROOT / "configs").glob("*.flags"))
+    assert len(files) >= 4
+    for file in files:
+        kind = kinds[file.name.split("_")[0]]
+        given = [f"--{name}=x" for name in required if name in {f.name for f in kind.__dataclass_fields__.values()}]
+        config = parse_flags(kind, ["command", *given, f"--flagfile={file}"])
+        if kind is PretrainConfig:
+            assert os.path.exists(ROOT / config.albert_config_file)

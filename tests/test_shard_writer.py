@@ -1,0 +1,33 @@
+import numpy as np
+import pytest
+
+from albert_tf.records import read_records
+from data_prep.shard_writer import EVAL_SHARD, SpillWriter, shard_name, write_shard
+
+
+def spill(directory, unit, examples, shards, keys):
+    with SpillWriter(directory, unit_index=unit) as writer:
+        half = len(examples) // 2
+        for part in (slice(0, half), slice(half, None)):
+            writer.write(examples[part], shards=np.array(shards[part]), keys=np.array(keys[part], np.uint64))
+
+
+def test_a_shard_holds_its_examples_in_the_order_of_their_keys(tmp_path):
+    spill(tmp_path, 0, [b"a", b"b", b"c", b"d"], [0, 1, 0, EVAL_SHARD], [9, 1, 3, 0])
+    spill(tmp_path, 1, [b"e", b"f"], [0, 0], [2**64 - 1, 5])
+    spill(tmp_path, 2, [], [], [])
+    for shard, expected in [(0, [b"c", b"f", b"a", b"e"]), (1, [b"b"]), (EVAL_SHARD, [b"d"]), (7, [])]:
+        path = tmp_path / f"shard{shard}"
+        assert write_shard(tmp_path, path, shard=shard) == len(expected)
+        assert list(read_records(path)) == expected
+
+
+def test_a_unit_that_fails_has_no_index(tmp_path):
+    with pytest.raises(RuntimeError), SpillWriter(tmp_path, unit_index=0) as writer:
+        writer.write([b"a"], shards=np.array([0]), keys=np.array([1], np.uint64))
+        raise RuntimeError
+    assert [path.name for path in tmp_path.iterdir()] == ["unit-00000000.records"]
+
+
+def test_names_sort_and_tell_how_many_there_are():
+    assert shard_name("train", 3, 12) == "train-00003-of-00012.tfrecord"
