@@ -48,7 +48,9 @@ def named_variables(model: AlbertWithHeads) -> dict[str, tf.Variable]:
 def _resolve(root: Any, path: str) -> Any:
     for part in path.split("."):
         indexed = _INDEXED.fullmatch(part)
-        root = getattr(root, indexed[1])(BlockIndex(int(indexed[2]), int(indexed[3]))) if indexed else getattr(root, part)
+        root = (
+            getattr(root, indexed[1])(BlockIndex(int(indexed[2]), int(indexed[3]))) if indexed else getattr(root, part)
+        )
     return root
 
 
@@ -138,7 +140,7 @@ def _native_name(key: str) -> str:
 
 
 def assign_weights(variables: Mapping[str, tf.Variable], weights: Mapping[str, np.ndarray], *, source: str) -> None:
-    """Assigns every variable from `weights`; a missing name or another shape raises UserError, extra names are logged."""
+    """Assigns every variable from `weights`; missing names and other shapes raise UserError, extra names are logged."""
     missing = [name for name in variables if name not in weights]
     if missing:
         raise UserError(

@@ -62,8 +62,10 @@ class AlbertConfig:
                 f"received {self.hidden_size} and {self.num_attention_heads}"
             )
         if self.hidden_act not in ACTIVATIONS:
-            raise UserError(f"`hidden_act` must be a known activation; received {self.hidden_act!r}; "
-                            + nearest_names(str(self.hidden_act), [*ACTIVATIONS, "gelu"]))
+            raise UserError(
+                f"`hidden_act` must be a known activation; received {self.hidden_act!r}; "
+                + nearest_names(str(self.hidden_act), [*ACTIVATIONS, "gelu"])
+            )
         unknown = set(self.inert) - set(INERT_KEYS)
         if unknown:
             raise UserError(f"`inert` may only hold {', '.join(INERT_KEYS)}; received {', '.join(sorted(unknown))}")

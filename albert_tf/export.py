@@ -62,7 +62,7 @@ class ServedEncoder(tf.Module):
         self.embed = tf.function(embed, input_signature=[tf.TensorSpec([None], tf.string, name="text")])
 
     def _pack(self, text: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-        """Returns input_ids and input_mask [batch, longest]: [CLS] text [SEP], cut at the end, padded to the longest."""
+        """Returns input_ids and input_mask [batch, longest]: [CLS] text [SEP], cut at the end, then padded."""
         tokens = self.tokenizer.tokenize(text)[:, : self._max_seq_length - 2]
         ones = tf.ones([tf.shape(text)[0], 1], tf.int32)
         packed = tf.concat([self._cls_id * ones, tokens, self._sep_id * ones], axis=1)
@@ -70,7 +70,7 @@ class ServedEncoder(tf.Module):
 
 
 def _mean_of_tokens(sequence_output: tf.Tensor, input_mask: tf.Tensor) -> tf.Tensor:
-    """Returns the mean over a text's tokens without [CLS] and [SEP] [batch, hidden]; zeros for a text without tokens."""
+    """Returns the mean over a text's tokens without [CLS] and [SEP] [batch, hidden]; zeros for an empty text."""
     # Shifted left by one, the mask covers the tokens and [SEP] less one: [CLS] is dropped in front, [SEP] at the end.
     inside = tf.concat([tf.zeros_like(input_mask[:, :1]), input_mask[:, 2:], tf.zeros_like(input_mask[:, :1])], axis=1)
     weights = tf.cast(inside, tf.float32)[:, :, None]
@@ -92,7 +92,9 @@ class ExportSource:
         prefix = checkpoint_prefix(checkpoint)
         directory = Path(prefix).parent
         if not (directory / TOKENIZER_DIRECTORY).exists():
-            raise UserError(f"{directory} has no {TOKENIZER_DIRECTORY}/ beside its checkpoints; a served model needs one")
+            raise UserError(
+                f"{directory} has no {TOKENIZER_DIRECTORY}/ beside its checkpoints; a served model needs one"
+            )
         return cls(
             weights=read_weights(prefix),
             config=AlbertConfig.load(directory / CONFIG_FILE),

@@ -1,6 +1,6 @@
 """Exports a checkpoint of run_pretraining as a SavedModel that TF Serving runs on plain text.
 
-    python -m albert_tf.export_saved_model --checkpoint=runs/demo/model --output_dir=export --version=1
+python -m albert_tf.export_saved_model --checkpoint=runs/demo/model --output_dir=export --version=1
 """
 
 import sys

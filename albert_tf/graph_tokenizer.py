@@ -2,6 +2,7 @@
 
 import sys
 import unicodedata
+from collections.abc import Callable
 
 import tensorflow as tf
 import tensorflow_text
@@ -42,9 +43,9 @@ class GraphTokenizer(tf.Module):
         return self._sentencepiece.tokenize(self.normalize(text))
 
 
-def _character_class(contains: "type[str.isspace] | object") -> str:
+def _character_class(contains: Callable[[str], bool]) -> str:
     """Returns an RE2 character class of the code points for which `contains` is true."""
-    points = [point for point in range(sys.maxunicode + 1) if contains(chr(point))]  # type: ignore[operator]
+    points = [point for point in range(sys.maxunicode + 1) if contains(chr(point))]
     ranges: list[list[int]] = []
     for point in points:
         if ranges and ranges[-1][1] == point - 1:

@@ -8,10 +8,9 @@ import tensorflow as tf
 from albert_tf import layers
 from albert_tf.config import AlbertConfig
 from albert_tf.encoder import AlbertEncoder
+from albert_tf.weight_maps import MASKED_LM, SENTENCE_ORDER
 
 _serializable = keras.saving.register_keras_serializable(package="albert_tf")
-
-MASKED_LM, SENTENCE_ORDER = "masked_lm", "sentence_order"
 
 
 @_serializable
@@ -90,13 +89,17 @@ class SentenceOrderHead(keras.layers.Layer):
 class AlbertWithHeads(keras.Model):
     """An encoder and the heads of a task; `heads` names them (`masked_lm`, `sentence_order`)."""
 
-    def __init__(self, config: AlbertConfig, *, heads: tuple[str, ...] = (MASKED_LM, SENTENCE_ORDER), **kwargs: Any) -> None:
+    def __init__(
+        self, config: AlbertConfig, *, heads: tuple[str, ...] = (MASKED_LM, SENTENCE_ORDER), **kwargs: Any
+    ) -> None:
         super().__init__(**kwargs)
         self.config = config
         self.head_names = tuple(heads)
         unknown = set(heads) - {MASKED_LM, SENTENCE_ORDER}
         if unknown:
-            raise ValueError(f"heads must be among {MASKED_LM}, {SENTENCE_ORDER}; received {', '.join(sorted(unknown))}")
+            raise ValueError(
+                f"heads must be among {MASKED_LM}, {SENTENCE_ORDER}; received {', '.join(sorted(unknown))}"
+            )
         self.encoder = AlbertEncoder(config, dtype=self.dtype_policy)
         self.masked_lm = MaskedLmHead(config, dtype=self.dtype_policy) if MASKED_LM in heads else None
         self.sentence_order = SentenceOrderHead(config, dtype=self.dtype_policy) if SENTENCE_ORDER in heads else None

@@ -59,8 +59,8 @@ def open_records(
             for name, length in _record_lengths(first, file).items():
                 if asked[name] not in (None, length):
                     raise UserError(
-                        f"{file} holds records of {name}={length}, and {asked[name]} is asked for; set --{name}={length}, "
-                        "or make the records again"
+                        f"{file} holds records of {name}={length}, and {asked[name]} is asked for; "
+                        f"set --{name}={length}, or make the records again"
                     )
                 asked[name] = length
         counts.append(count_records(file) if directory is None else directory.manifest.shards[file.name])
@@ -96,7 +96,9 @@ def training_dataset(records: Records, *, batch_size: int, seed: int, start_step
     start_epoch, start = divmod(start_step * batch_size, records.num_examples)
 
     def epoch_dataset(epoch: tf.Tensor) -> tf.data.Dataset:
-        order = tf.random.experimental.stateless_shuffle(tf.constant(paths), seed=tf.stack([tf.cast(seed, tf.int64), epoch]))
+        order = tf.random.experimental.stateless_shuffle(
+            tf.constant(paths), seed=tf.stack([tf.cast(seed, tf.int64), epoch])
+        )
         serialized = tf.data.Dataset.from_tensor_slices(order).interleave(
             tf.data.TFRecordDataset, cycle_length=min(len(paths), _FILES_AT_ONCE), block_length=4
         )

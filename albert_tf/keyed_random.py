@@ -30,10 +30,10 @@ def derive_keys(keys: np.ndarray | int, value: np.ndarray | int) -> np.ndarray:
 
 def derive_key(seed: int, *values: int) -> np.uint64:
     """Returns one key from a seed and any number of non-negative integers."""
-    key = np.uint64(seed % 2**64)
+    key = np.asarray(seed % 2**64, np.uint64)
     for value in values:
-        key = derive_keys(key, value)[()]
-    return key
+        key = derive_keys(key, value)
+    return np.uint64(key)
 
 
 def random_bits(keys: np.ndarray, count: int) -> np.ndarray:

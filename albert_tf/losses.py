@@ -1,10 +1,11 @@
 """Losses and accuracies. Each is a (sum, weight) pair, never a mean: the loop divides by the global batch's weight."""
 
 from collections.abc import Callable
+from typing import Any
 
 import tensorflow as tf
 
-from albert_tf.heads import MASKED_LM, SENTENCE_ORDER, AlbertWithHeads
+from albert_tf.weight_maps import MASKED_LM, SENTENCE_ORDER
 
 Term = tuple[tf.Tensor, tf.Tensor]
 LossFunction = Callable[..., dict[str, Term]]
@@ -37,13 +38,15 @@ def pretraining_metric_names(heads: tuple[str, ...], *, unigram: bool = False) -
 
 
 def pretraining_loss(
-    model: AlbertWithHeads,
+    model: Any,
     batch: dict[str, tf.Tensor],
     *,
     dropout_seed: tf.Tensor | None,
     unigram_log_probs: tf.Tensor | None = None,
 ) -> dict[str, Term]:
-    """Computes the terms of pre-training on a batch of the record contract (TF1 run_pretraining.py:294-361).
+    """Computes an `AlbertWithHeads`'s terms of pre-training on a batch of the record contract.
+
+    As TF1 run_pretraining.py:294-361.
 
     `example_weights` float32 [batch] is 0 for rows that only fill up the last evaluation batch. Dropout is active where
     `dropout_seed` is given. With `unigram_log_probs` float32 [vocabulary] the cross-entropy of the same targets under

@@ -45,8 +45,8 @@ class Manifest:
         values = read_json(path, what="manifest")
         if not isinstance(values, dict) or values.get("format_version") != FORMAT_VERSION:
             raise UserError(
-                f"{path} must be a manifest of format version {FORMAT_VERSION}, as data_prep/create_pretraining_data.py "
-                "writes it; make the records again"
+                f"{path} must be a manifest of format version {FORMAT_VERSION}, as "
+                "data_prep/create_pretraining_data.py writes it; make the records again"
             )
         names = {field.name for field in dataclasses.fields(cls)}
         if set(values) != names:
@@ -63,7 +63,7 @@ class RecordsDirectory:
 
     @classmethod
     def of_files(cls, files: Sequence[Path]) -> "RecordsDirectory | None":
-        """Returns the directory that `files` belong to, or None where no manifest stands beside them.
+        """Returns the directory that `files` belong to, or None where no manifest is beside them.
 
         Files of several directories with manifests, or files that the manifest does not list, raise UserError.
         """
@@ -93,4 +93,6 @@ class RecordsDirectory:
         try:
             return np.load(self.path / TOKEN_COUNTS_FILE)
         except (OSError, ValueError) as error:
-            raise UserError(f"{self.path / TOKEN_COUNTS_FILE} cannot be read ({error}); make the records again") from None
+            raise UserError(
+                f"{self.path / TOKEN_COUNTS_FILE} cannot be read ({error}); make the records again"
+            ) from None

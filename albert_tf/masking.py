@@ -76,7 +76,12 @@ def mask_examples(
     word_of_token = np.cumsum(unit_start).reshape(unit_start.shape) - 1
     targets = maskable & chosen[word_of_token] if len(chosen) else np.zeros_like(maskable)
     return _replace_targets(
-        input_ids, targets, boundary=word_start | (inside & ~maskable), keys=keys, tokenizer=tokenizer, settings=settings
+        input_ids,
+        targets,
+        boundary=word_start | (inside & ~maskable),
+        keys=keys,
+        tokenizer=tokenizer,
+        settings=settings,
     )
 
 
@@ -103,9 +108,7 @@ def _ngram_lengths(keys: np.ndarray, count: int, settings: MaskingSettings) -> n
     return 1 + np.searchsorted(thresholds, uniforms(keys, count), side="right")
 
 
-def _choose_ngrams(
-    words: _Words, budgets: np.ndarray, *, keys: np.ndarray, settings: MaskingSettings
-) -> np.ndarray:
+def _choose_ngrams(words: _Words, budgets: np.ndarray, *, keys: np.ndarray, settings: MaskingSettings) -> np.ndarray:
     """Returns bool [number of words]: whether a word is a target.
 
     Per example, words are visited in random order and each proposes an n-gram that begins there. It is shortened until

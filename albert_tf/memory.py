@@ -1,4 +1,4 @@
-"""An estimate of the memory that training needs, so that a hopeless run ends in a sentence and not in the kernel's kill."""
+"""An estimate of the memory that training needs, so that a hopeless run ends in a sentence at its start."""
 
 import os
 from collections.abc import Callable

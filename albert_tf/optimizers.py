@@ -22,7 +22,13 @@ class LearningRateSchedule:
     """Linear warm-up, then polynomial decay to 0 that counts from step 0, so that warm-up ends in a small drop."""
 
     def __init__(
-        self, peak: float, *, num_train_steps: int, num_warmup_steps: int, power: float = 1.0, start_warmup_step: int = 0
+        self,
+        peak: float,
+        *,
+        num_train_steps: int,
+        num_warmup_steps: int,
+        power: float = 1.0,
+        start_warmup_step: int = 0,
     ) -> None:
         self._peak = peak
         self._num_train_steps = num_train_steps
@@ -45,7 +51,7 @@ class LearningRateSchedule:
 class AlbertOptimizer(tf.Module):
     """LAMB, or AdamW, over variables that are known by their TF1 names.
 
-    `slots` holds both moments as `<variable>/adam_m` and `<variable>/adam_v`, the original's names for either optimizer.
+    `slots` holds both moments as `<variable>/adam_m` and `<variable>/adam_v`, the original's names for both optimizers.
     Create it under the strategy of the variables.
     """
 
@@ -63,24 +69,25 @@ class AlbertOptimizer(tf.Module):
                     zeros = tf.zeros(variable.shape, tf.float32)
                     self.slots[f"{name}/{moment}"] = tf.Variable(zeros, trainable=False, name=f"{name}/{moment}")
 
-    def apply(self, gradients: Mapping[str, tf.Tensor], *, step: tf.Tensor) -> dict[str, tf.Tensor]:
+    def apply(self, gradients: Mapping[str, tf.Tensor | None], *, step: tf.Tensor) -> dict[str, tf.Tensor]:
         """Updates the variables by this replica's share of each gradient; returns `learning_rate` and `gradient_norm`.
 
         Call it in replica context. `step` counts the updates made before; the norm is that of the summed gradients,
-        before clipping.
+        before clipping. A variable whose gradient is None does not take part in the loss and stays as it is.
         """
-        names = list(self._variables)
+        names = [name for name in self._variables if gradients[name] is not None]
         # A norm over IndexedSlices would count repeated rows apart.
         dense = [tf.convert_to_tensor(gradients[name]) for name in names]
         context = tf.distribute.get_replica_context()
         summed = context.all_reduce(tf.distribute.ReduceOp.SUM, dense)
         clipped, norm = tf.clip_by_global_norm(summed, CLIP_NORM)
         rate = self.schedule(step)
-        context.merge_call(self._update_all, args=(clipped, rate))
+        context.merge_call(self._update_all, args=(dict(zip(names, clipped, strict=True)), rate))
         return {"learning_rate": rate, "gradient_norm": norm}
 
-    def _update_all(self, strategy: tf.distribute.Strategy, gradients: list[Any], rate: Any) -> None:
-        for (name, variable), gradient in zip(self._variables.items(), gradients, strict=True):
+    def _update_all(self, strategy: tf.distribute.Strategy, gradients: dict[str, Any], rate: Any) -> None:
+        for name, gradient in gradients.items():
+            variable = self._variables[name]
             slots = (self.slots[f"{name}/adam_m"], self.slots[f"{name}/adam_v"])
             decayed = _NOT_DECAYED.search(name) is None
             update = self._update_lamb if self._kind == "lamb" and decayed else self._update_adam

@@ -3,7 +3,6 @@
 import dataclasses
 import functools
 import signal
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -13,21 +12,30 @@ import tensorflow as tf
 from absl import logging
 
 from albert_tf import distribution, memory
-from albert_tf.checkpoints import RUN_CONFIG_FILE, RunCheckpoints, assign_weights, named_variables, read_weights, write_run_files
+from albert_tf.checkpoints import (
+    RUN_CONFIG_FILE,
+    RunCheckpoints,
+    assign_weights,
+    named_variables,
+    read_weights,
+    write_run_files,
+)
 from albert_tf.config import AlbertConfig
 from albert_tf.errors import UserError
 from albert_tf.export import MANIFEST_FILE as EXPORT_MANIFEST_FILE
 from albert_tf.export import ExportSource, export_saved_model
 from albert_tf.files import expand_globs, read_json
-from albert_tf.heads import MASKED_LM, SENTENCE_ORDER, AlbertWithHeads
+from albert_tf.heads import AlbertWithHeads
 from albert_tf.input_pipeline import Records, evaluation_dataset, open_records, training_dataset
 from albert_tf.losses import pretraining_loss, pretraining_metric_names
 from albert_tf.manifest import RecordsDirectory
 from albert_tf.optimizers import AlbertOptimizer, LearningRateSchedule
 from albert_tf.run_config import PretrainConfig
+from albert_tf.summary import summary_lines
 from albert_tf.tokenizer import SentencePieceTokenizer
 from albert_tf.train_log import TrainLog
 from albert_tf.train_loop import Interrupted, LoopSettings, Objective, Trainee, make_evaluator, train
+from albert_tf.weight_maps import MASKED_LM, SENTENCE_ORDER
 
 _EXPORT_VERSION = 1
 
@@ -107,7 +115,15 @@ def pretrain(config: PretrainConfig) -> int:
     if evaluate and log.last("eval", step) is None:
         log.write("eval", step, evaluate())
     exported = _export(config, step) if config.export_dir else None
-    print("\n".join(_summary(config, data, log, step=step, exported=exported)))
+    lines = summary_lines(
+        log,
+        step=step,
+        num_train_steps=config.num_train_steps,
+        output_dir=config.output_dir,
+        num_held_out=data.evaluation.num_examples if data.evaluation else 0,
+        exported=exported,
+    )
+    print("\n".join(lines))
     return 0
 
 
@@ -126,7 +142,9 @@ def _open_data(config: PretrainConfig) -> _Data:
     if config.spm_model_file:
         given = SentencePieceTokenizer.load(config.spm_model_file, lower_case=config.do_lower_case)
         if tokenizer and tokenizer.fingerprint != given.fingerprint:
-            raise UserError(f"--spm_model_file={config.spm_model_file} is not the tokenizer of the records; drop the flag")
+            raise UserError(
+                f"--spm_model_file={config.spm_model_file} is not the tokenizer of the records; drop the flag"
+            )
         tokenizer = given
     return _Data(train=train_records, evaluation=evaluation, directory=directory, tokenizer=tokenizer)
 
@@ -135,8 +153,8 @@ def _check_fit(config: PretrainConfig, albert_config: AlbertConfig, data: _Data)
     """Raises UserError unless configuration, tokenizer and records fit together."""
     if data.tokenizer and data.tokenizer.vocab_size != albert_config.vocab_size:
         raise UserError(
-            f"{config.albert_config_file} has vocab_size={albert_config.vocab_size}, and the tokenizer of the records has "
-            f"{data.tokenizer.vocab_size} pieces; they must be equal: correct vocab_size in a copy of the file"
+            f"{config.albert_config_file} has vocab_size={albert_config.vocab_size}, and the tokenizer of the records "
+            f"has {data.tokenizer.vocab_size} pieces; they must be equal: correct vocab_size in a copy of the file"
         )
     if data.train.max_seq_length > albert_config.max_position_embeddings:
         raise UserError(
@@ -144,7 +162,9 @@ def _check_fit(config: PretrainConfig, albert_config: AlbertConfig, data: _Data)
             f"max_position_embeddings={albert_config.max_position_embeddings}; make shorter records or add positions"
         )
     if config.export_dir and not data.tokenizer:
-        raise UserError("--export_dir needs the tokenizer: no manifest stands beside the records, so add --spm_model_file")
+        raise UserError(
+            "--export_dir needs the tokenizer: no manifest stands beside the records, so add --spm_model_file"
+        )
     if config.init_output_bias == "unigram" and not data.directory:
         raise UserError("--init_output_bias=unigram needs the token counts that stand beside records with a manifest")
 
@@ -281,39 +301,3 @@ def _export(config: PretrainConfig, step: int) -> Path:
         )
     logging.info("%s holds the export of this checkpoint already.", target)
     return target
-
-
-def _summary(
-    config: PretrainConfig, data: _Data, log: TrainLog, *, step: int, exported: Path | None
-) -> list[str]:
-    """Returns the lines that close a run: how good, how fast, where, and what to do next."""
-    lines = ["", f"Step {step:,} of {config.num_train_steps:,}; checkpoints and metrics are in {config.output_dir}"]
-    held_out = log.last("eval", step)
-    if held_out and data.evaluation:
-        lines.append(f"On {data.evaluation.num_examples:,} held-out examples:")
-        lines.append(
-            f"  masked tokens   loss {held_out['masked_lm_loss']:.3f} nats, accuracy {held_out['masked_lm_accuracy']:.3f}"
-        )
-        unigram = held_out.get("masked_lm_unigram_cross_entropy")
-        if unigram is not None:
-            below = unigram - held_out["masked_lm_loss"]
-            lines.append(
-                f"  the same tokens by their frequency alone (unigram cross-entropy): {unigram:.3f} nats; "
-                f"the model is {abs(below):.3f} {'below' if below >= 0 else 'ABOVE'}"
-            )
-        if SENTENCE_ORDER in data.heads:
-            lines.append(
-                f"  sentence order  accuracy {held_out['sentence_order_accuracy']:.3f}; "
-                f"share of swapped pairs {held_out['swapped_share']:.3f}"
-            )
-    speed = log.median("train", "tokens_per_second")
-    if speed is not None:
-        lines.append(f"Training speed: {speed:,.0f} tokens a second (median, padding not counted)")
-    if exported:
-        lines.append(f"Export: {exported}")
-        lines.append("Try it:")
-        lines.append(
-            f"""  {Path(sys.executable)} -c "import tensorflow as tf, tensorflow_text; print(tf.saved_model.load('{exported}')"""
-            """.signatures['serving_default'](tf.constant(['Call me Ishmael.'])))\""""
-        )
-    return lines

@@ -59,7 +59,7 @@ def encode_examples(batch: Mapping[str, np.ndarray]) -> list[bytes]:
         columns.append((feature, buffer, [0, *ends.tolist()]))
     examples = []
     for row in range(len(batch["input_ids"])):
-        parts = []
+        parts: list[bytes] = []
         for feature, buffer, bounds in columns:
             begin, end = bounds[row], bounds[row + 1]
             parts += (_feature_header(feature, end - begin), buffer[begin:end])

@@ -153,7 +153,7 @@ def _read_settings(path: Path) -> TokenizerSettings:
     values = read_json(path, what="tokenizer settings")
     names = {field.name for field in dataclasses.fields(TokenizerSettings)}
     if not isinstance(values, dict) or set(values) != names or not isinstance(values["lower_case"], bool):
-        raise UserError(f"{path} must hold {{\"lower_case\": true}} or false; received {values!r}")
+        raise UserError(f'{path} must hold {{"lower_case": true}} or false; received {values!r}')
     return TokenizerSettings(**values)
 
 

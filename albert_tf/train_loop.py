@@ -218,7 +218,7 @@ def _tokens(values: Any, objective: Objective) -> float:
 def _stop_on_signals() -> Iterator[list[int]]:
     """Yields a list that the first SIGINT or SIGTERM is appended to; a second one acts at once."""
     received: list[int] = []
-    previous = {}
+    previous: dict[int, Any] = {}
 
     def remember(number: int, _: Any) -> None:
         received.append(number)
@@ -230,5 +230,5 @@ def _stop_on_signals() -> Iterator[list[int]]:
     try:
         yield received
     finally:
-        for number, handler in previous.items():
-            signal.signal(number, handler)
+        for caught, handler in previous.items():
+            signal.signal(caught, handler)

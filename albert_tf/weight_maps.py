@@ -10,6 +10,8 @@ from typing import NamedTuple
 from albert_tf import sharing
 from albert_tf.config import AlbertConfig
 
+MASKED_LM, SENTENCE_ORDER = "masked_lm", "sentence_order"  # names of heads
+
 
 class WeightName(NamedTuple):
     """One variable: its attribute path in our model and its TF1 name."""
@@ -53,11 +55,11 @@ def weight_names(config: AlbertConfig, heads: Sequence[str]) -> list[WeightName]
     for index in sorted({weights.feed_forward for weights in plan}):
         names += _block_part("feed_forward", index, _FEED_FORWARD, layer_norm="LayerNorm_1")
     names += _dense("encoder.pooler", "bert/pooler/dense")
-    if "masked_lm" in heads:
+    if MASKED_LM in heads:
         names += _dense("masked_lm.transform", "cls/predictions/transform/dense")
         names += _layer_norm("masked_lm.layer_norm", "cls/predictions/transform/LayerNorm")
         names.append(WeightName("masked_lm.output_bias", "cls/predictions/output_bias"))
-    if "sentence_order" in heads:
+    if SENTENCE_ORDER in heads:
         names.append(WeightName("sentence_order.output_weights", "cls/seq_relationship/output_weights"))
         names.append(WeightName("sentence_order.output_bias", "cls/seq_relationship/output_bias"))
     return names

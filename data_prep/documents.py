@@ -22,7 +22,32 @@ _SENTENCE_END = re.compile(
     rf"|[\u3002\uff01\uff1f\uff0e]+[{_CLOSING}]*"
 )
 # A period after these, or after a single capital letter (an initial), does not end a sentence.
-_ABBREVIATIONS = frozenset("mr mrs ms dr st prof rev hon capt col gen lt sgt messrs vs etc e.g i.e cf no vol fig".split())
+_ABBREVIATIONS = frozenset(
+    [
+        "mr",
+        "mrs",
+        "ms",
+        "dr",
+        "st",
+        "prof",
+        "rev",
+        "hon",
+        "capt",
+        "col",
+        "gen",
+        "lt",
+        "sgt",
+        "messrs",
+        "vs",
+        "etc",
+        "e.g",
+        "i.e",
+        "cf",
+        "no",
+        "vol",
+        "fig",
+    ]
+)
 
 
 class Document(NamedTuple):
@@ -64,8 +89,8 @@ def split_prose(text: str) -> list[str]:
     """Cuts a paragraph into sentences.
 
     The rule: a sentence ends at `. ! ? …` and marks like them (with closing quotes and brackets) when white space and
-    something other than a lower-case letter follow, and at the full-width `。 ！ ？` always. A period ends none after an
-    initial or a common English abbreviation ("Mr.", "e.g.").
+    something other than a lower-case letter follow, and at the full-width `。 ！ ？` always. A period ends none after
+    an initial or a common English abbreviation ("Mr.", "e.g.").
     """
     sentences, begin = [], 0
     for match in _SENTENCE_END.finditer(text):

@@ -1,11 +1,13 @@
 """Text to a directory of records: reads, hands units to workers, joins their results, and closes with the manifest."""
 
 import collections
-import concurrent.futures
+import concurrent.futures.process
+import contextlib
 import dataclasses
 import multiprocessing
 import os
 import shutil
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -123,6 +125,14 @@ def _run_units(
                 progress.set_postfix(examples=counts["train/examples"] + counts["eval/examples"], refresh=False)
                 progress.update(min(result.characters, total_bytes - progress.n))
             progress.update(total_bytes - progress.n)
+        except concurrent.futures.process.BrokenProcessPool:
+            raise UserError(
+                "a worker process was killed, as the system does when memory runs out; lower --num_workers"
+            ) from None
+        except BaseException:
+            for process in multiprocessing.active_children():
+                process.terminate()  # a unit in flight could take minutes
+            raise
         finally:
             executor.shutdown(wait=True, cancel_futures=True)
     counts["input/bytes"], counts["input/lines"] = read.text_bytes, read.lines
@@ -136,11 +146,22 @@ def _bounded_map(
     """Yields results as they come, reading no more tasks than `in_flight` ahead."""
     pending: set[concurrent.futures.Future[UnitResult]] = set()
     for task in tasks:
-        pending.add(executor.submit(run_unit, task))
+        with _interrupt_blocked():
+            pending.add(executor.submit(run_unit, task))
         if len(pending) >= in_flight:
             done, pending = concurrent.futures.wait(pending, return_when=concurrent.futures.FIRST_COMPLETED)
             yield from (future.result() for future in done)
     yield from (future.result() for future in concurrent.futures.as_completed(pending))
+
+
+@contextlib.contextmanager
+def _interrupt_blocked() -> Iterator[None]:
+    """Starts processes that never see the interrupt key, which is this process's to act on."""
+    previous = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, previous)
 
 
 def _check_examples(config: RecordsConfig, counts: collections.Counter) -> None:
@@ -158,8 +179,8 @@ def _check_examples(config: RecordsConfig, counts: collections.Counter) -> None:
         )
     if config.eval_fraction and counts["eval/examples"] == 0:
         raise UserError(
-            f"--eval_fraction={config.eval_fraction} of {documents} document(s) held out none with an example; raise it, "
-            "or cut the text into more documents (--document_mode)"
+            f"--eval_fraction={config.eval_fraction} of {documents} document(s) held out none with an example; raise "
+            "it, or cut the text into more documents (--document_mode)"
         )
 
 

@@ -33,7 +33,11 @@ class Pairs(NamedTuple):
     b_length: np.ndarray
     labels: np.ndarray  # 0: in order, 1: swapped (NSP: B comes from another document)
     keys: np.ndarray  # uint64: decides the example's masks
-    cut_tokens: int  # tokens of the chunks that truncation removed
+    cut_tokens: np.ndarray  # tokens of the chunk that truncation removed
+
+    def part(self, begin: int, end: int) -> "Pairs":
+        """Returns the pairs [begin, end)."""
+        return Pairs(*(array[begin:end] for array in self))
 
 
 class _Chunks(NamedTuple):
@@ -46,9 +50,7 @@ class _Chunks(NamedTuple):
     keys: np.ndarray
 
 
-def make_pairs(
-    unit: Unit, *, pass_index: int, max_seq_length: int, short_seq_prob: float, pair_task: str
-) -> Pairs:
+def make_pairs(unit: Unit, *, pass_index: int, max_seq_length: int, short_seq_prob: float, pair_task: str) -> Pairs:
     """Returns the pairs of one pass over a unit's documents; `pass_index` counts duplicates from 0."""
     max_tokens = max_seq_length - (2 if pair_task == "none" else 3)
     min_sentences = 1 if pair_task == "none" else 2
@@ -72,10 +74,9 @@ def make_pairs(
         a_length, b_length = np.where(swapped, b_length, a_length), np.where(swapped, a_length, b_length)
     if pair_task == "nsp":
         b_start, b_length = _random_segments(unit, chunks, labels, a_length, b_start, b_length)
-    total = int(a_length.sum() + b_length.sum())
+    whole = a_length + b_length
     a_start, a_length, b_start, b_length = _truncate(a_start, a_length, b_start, b_length, max_tokens, chunks.keys)
-    cut = total - int(a_length.sum() + b_length.sum())
-    return Pairs(a_start, a_length, b_start, b_length, labels, chunks.keys, cut)
+    return Pairs(a_start, a_length, b_start, b_length, labels, chunks.keys, whole - a_length - b_length)
 
 
 def lay_out(
@@ -104,9 +105,7 @@ def lay_out(
     return {"input_ids": input_ids, "input_mask": input_mask, "segment_ids": segment_ids, "lengths": lengths}
 
 
-def _make_chunks(
-    unit: Unit, *, pass_index: int, max_tokens: int, short_seq_prob: float, min_sentences: int
-) -> _Chunks:
+def _make_chunks(unit: Unit, *, pass_index: int, max_tokens: int, short_seq_prob: float, min_sentences: int) -> _Chunks:
     """Cuts every document into runs of sentences that reach its target length, which is drawn once per pass."""
     pass_keys = derive_keys(unit.document_keys, pass_index)
     draws = uniforms(derive_keys(pass_keys, _SHORT_TARGET), 2)

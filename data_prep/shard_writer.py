@@ -24,8 +24,8 @@ def shard_name(split: str, index: int, count: int) -> str:
 class SpillWriter:
     """Appends a unit's framed records to one file and, when the unit is done, writes the index that makes it count."""
 
-    def __init__(self, directory: Path, *, unit_index: int) -> None:
-        self._path = directory / f"unit-{unit_index:08d}.records"
+    def __init__(self, directory: Path, *, unit_number: int) -> None:
+        self._path = directory / f"unit-{unit_number:08d}.records"
         self._index: list[np.ndarray] = []
         self._offset = 0
 
@@ -44,7 +44,9 @@ class SpillWriter:
         self._offset += int(index["length"].sum())
         self._index.append(index)
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         self._stream.close()
         if kind is None:
             with whole_file(_index_path(self._path)) as temporary, open(temporary, "wb") as stream:
@@ -69,8 +71,8 @@ def write_shard(spill_directory: Path, path: Path, *, shard: int) -> int:
         index = np.concatenate([index for _, index in entries])
         order = np.lexsort((index["offset"], unit_numbers, index["key"]))
         with whole_file(path) as temporary, open(temporary, "wb") as output:
-            ordered = zip(unit_numbers[order].tolist(), index["offset"][order].tolist(), index["length"][order].tolist())
-            for number, offset, length in ordered:
+            rows = (unit_numbers[order].tolist(), index["offset"][order].tolist(), index["length"][order].tolist())
+            for number, offset, length in zip(*rows, strict=True):
                 output.write(maps[number][offset : offset + length])
     return len(order)
 

@@ -1,6 +1,6 @@
 """Trains a SentencePiece vocabulary with ALBERT's special pieces at ALBERT's ids, from raw text.
 
-    python data_prep/train_vocab.py --input_file='books/*.txt' --output_dir=vocab
+python data_prep/train_vocab.py --input_file='books/*.txt' --output_dir=vocab
 """
 
 import sys

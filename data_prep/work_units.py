@@ -1,7 +1,6 @@
 """One unit of work: some documents to encoded examples in a spill file. Runs in worker processes."""
 
 import collections
-import signal
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import NamedTuple
@@ -27,14 +26,13 @@ _EVAL_STREAM, _SHARD_STREAM = 101, 102  # streams of random numbers
 class UnitTask(NamedTuple):
     """What a worker is sent."""
 
-    index: int
+    number: int
     documents: list[Document]
 
 
 class UnitResult(NamedTuple):
     """What a worker answers; its examples are in the spill file."""
 
-    index: int
     characters: int
     counts: collections.Counter
     token_counts: np.ndarray  # int64 [vocab_size], of training documents
@@ -61,7 +59,7 @@ class UnitWorker:
         keys = np.array([document_key(self._config.random_seed, d.file_index, d.index_in_file) for d in task.documents])
         held_out = uniforms(derive_keys(keys, _EVAL_STREAM), 1)[:, 0] < self._config.eval_fraction
         token_counts = np.zeros(self._tokenizer.vocab_size, np.int64)
-        with SpillWriter(self._spill_directory, unit_index=task.index) as spill:
+        with SpillWriter(self._spill_directory, unit_number=task.number) as spill:
             for split, members in (("train", ~held_out), ("eval", held_out)):
                 unit = self._tokenize([task.documents[i] for i in np.flatnonzero(members)], keys[members])
                 self._count_documents(unit, split, counts)
@@ -73,7 +71,7 @@ class UnitWorker:
                 for pass_index in range(self._config.dupe_factor if split == "train" else 1):
                     self._spill_pass(unit, split, pass_index, spill, counts)
         characters = sum(len(sentence) for document in task.documents for sentence in document.sentences)
-        return UnitResult(task.index, characters, counts, token_counts)
+        return UnitResult(characters, counts, token_counts)
 
     def _tokenize(self, documents: list[Document], keys: np.ndarray) -> Unit:
         """Returns documents as one flat array; sentences without a token and documents without a sentence drop out."""
@@ -104,9 +102,9 @@ class UnitWorker:
             short_seq_prob=self._config.short_seq_prob,
             pair_task=self._config.pair_task,
         )
-        counts[f"{split}/truncated_tokens"] += pairs.cut_tokens
+        counts[f"{split}/truncated_tokens"] += int(pairs.cut_tokens.sum())
         for begin in range(0, len(pairs.keys), _EXAMPLES_AT_ONCE):
-            part = Pairs(*(array[begin : begin + _EXAMPLES_AT_ONCE] for array in pairs[:-1]), cut_tokens=0)
+            part = pairs.part(begin, begin + _EXAMPLES_AT_ONCE)
             batch = self._make_batch(unit, part)
             counts[f"{split}/examples"] += len(part.keys)
             counts[f"{split}/label_1"] += int(part.labels.sum())
@@ -136,24 +134,24 @@ class UnitWorker:
 def pack_units(documents: Iterable[Document], *, pair_task: str) -> Iterator[UnitTask]:
     """Packs documents, in order, into units of about a megabyte; the packing depends on the text alone."""
     least = _NSP_MIN_DOCUMENTS if pair_task == "nsp" else 1
-    index, characters, members = 0, 0, []
+    number, characters = 0, 0
+    members: list[Document] = []
     for document in documents:
         members.append(document)
         characters += sum(map(len, document.sentences))
         if characters >= _UNIT_CHARACTERS and len(members) >= least:
-            yield UnitTask(index, members)
-            index, characters, members = index + 1, 0, []
+            yield UnitTask(number, members)
+            number, characters, members = number + 1, 0, []
     if members:
-        yield UnitTask(index, members)
+        yield UnitTask(number, members)
 
 
 _worker: UnitWorker | None = None
 
 
 def start_worker(config: RecordsConfig, model: bytes, lower_case: bool, spill_directory: Path) -> None:
-    """Prepares a worker process; the interrupt key is left to the parent."""
+    """Prepares a worker process."""
     global _worker
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
     tokenizer = SentencePieceTokenizer(model, TokenizerSettings(lower_case=lower_case))
     _worker = UnitWorker(config, tokenizer, spill_directory)
 

@@ -3,8 +3,8 @@
 import numpy as np
 import tensorflow as tf
 
-from albert_tf.config import AlbertConfig
 from albert_tf.checkpoints import named_variables
+from albert_tf.config import AlbertConfig
 from albert_tf.heads import AlbertWithHeads
 from albert_tf.tokenizer import SentencePieceTokenizer
 

@@ -40,7 +40,9 @@ def _attention(x, mask, variables, scope, heads):
     q, k, v = (split(_dense(x, variables, f"{scope}/attention_1/self/{part}")) for part in ("query", "key", "value"))
     scores = q @ k.transpose(0, 1, 3, 2) / np.sqrt(hidden // heads) + (1.0 - mask[:, None, None, :]) * -10000.0
     context = (np.exp(_log_softmax(scores)) @ v).transpose(0, 2, 1, 3).reshape(batch, length, hidden)
-    return _layer_norm(x + _dense(context, variables, f"{scope}/attention_1/output/dense"), variables, f"{scope}/LayerNorm")
+    return _layer_norm(
+        x + _dense(context, variables, f"{scope}/attention_1/output/dense"), variables, f"{scope}/LayerNorm"
+    )
 
 
 def _feed_forward(x, variables, scope, activation):

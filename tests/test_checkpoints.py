@@ -1,15 +1,15 @@
 import shutil
 
+import checks
 import numpy as np
 import pytest
 import tensorflow as tf
+from conftest import GOLDEN
 
-import checks
 from albert_tf import checkpoints
 from albert_tf.errors import UserError
 from albert_tf.heads import AlbertWithHeads
 from albert_tf.optimizers import AlbertOptimizer, LearningRateSchedule
-from conftest import GOLDEN
 
 PLAIN = GOLDEN / "tf1_checkpoint" / "plain"
 
@@ -77,7 +77,9 @@ def test_tf1_weights_are_read_without_slots(tmp_path):
 
 @pytest.mark.parametrize("form", ["directory", "prefix", "index file"])
 def test_a_checkpoint_is_found_by_any_of_its_names(form):
-    path = {"directory": PLAIN, "prefix": PLAIN / "model.ckpt-best", "index file": PLAIN / "model.ckpt-best.index"}[form]
+    path = {"directory": PLAIN, "prefix": PLAIN / "model.ckpt-best", "index file": PLAIN / "model.ckpt-best.index"}[
+        form
+    ]
     assert checkpoints.checkpoint_prefix(str(path)) == str(PLAIN / "model.ckpt-best")
 
 

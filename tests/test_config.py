@@ -2,10 +2,10 @@ import dataclasses
 import json
 
 import pytest
+from conftest import GOLDEN, ROOT
 
 from albert_tf.config import AlbertConfig
 from albert_tf.errors import UserError
-from conftest import GOLDEN, ROOT
 
 SMALL = {
     "vocab_size": 100,

@@ -5,7 +5,6 @@ import sys
 import time
 
 import pytest
-
 from commands import assert_one_sentence, run
 from conftest import BOOKS, GOLDEN, ROOT
 
@@ -14,7 +13,9 @@ MODEL = GOLDEN / "tokenization" / "spiece.model"
 
 
 def create(text, directory, *flags, **options):
-    return run(SCRIPT, f"--input_file={text}", f"--spm_model_file={MODEL}", f"--output_dir={directory}", *flags, **options)
+    return run(
+        SCRIPT, f"--input_file={text}", f"--spm_model_file={MODEL}", f"--output_dir={directory}", *flags, **options
+    )
 
 
 def test_one_sentence_a_line_is_the_default(tmp_path):

@@ -8,7 +8,6 @@ import tensorflow as tf
 from albert_tf import distribution
 from albert_tf.errors import UserError
 
-
 PROGRAM = """
 import sys
 from albert_tf import distribution

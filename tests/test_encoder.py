@@ -1,13 +1,13 @@
+import checks
 import keras
 import numpy as np
 import pytest
 import tensorflow as tf
+from conftest import ROOT
 
-import checks
 from albert_tf.config import AlbertConfig
 from albert_tf.encoder import AlbertEncoder
 from albert_tf.layers import TransformerBlock
-from conftest import ROOT
 
 BASE = {**checks.TINY, "vocab_size": 30000, "embedding_size": 128, "hidden_size": 768, "num_hidden_layers": 12,
         "num_attention_heads": 12, "intermediate_size": 3072, "max_position_embeddings": 512}  # fmt: skip
@@ -62,7 +62,7 @@ def test_inputs_of_any_length_share_one_graph():
     encoder = AlbertEncoder(checks.tiny_config())
     spec = tf.TensorSpec([None, None], tf.int32)
 
-    @tf.function(input_signature=[{name: spec for name in ("input_ids", "input_mask", "segment_ids")}])
+    @tf.function(input_signature=[dict.fromkeys(("input_ids", "input_mask", "segment_ids"), spec)])
     def run(batch):
         return encoder(batch)["pooled_output"]
 

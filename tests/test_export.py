@@ -1,10 +1,10 @@
 import json
 
+import checks
 import numpy as np
 import pytest
 import tensorflow as tf
 
-import checks
 from albert_tf import export
 from albert_tf.errors import UserError
 from albert_tf.heads import AlbertWithHeads

@@ -1,7 +1,8 @@
 import checks
+from commands import assert_one_sentence, run
+
 from albert_tf.heads import AlbertWithHeads
 from albert_tf.tokenizer import SentencePieceTokenizer
-from commands import assert_one_sentence, run
 
 MODULE = ["-m", "albert_tf.export_saved_model"]
 

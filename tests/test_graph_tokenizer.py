@@ -3,12 +3,12 @@ import unicodedata
 
 import pytest
 import tensorflow as tf
+from conftest import GOLDEN
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from albert_tf.graph_tokenizer import GraphTokenizer
 from albert_tf.tokenizer import SentencePieceTokenizer
-from conftest import GOLDEN
 
 UNASSIGNED = ("Cs", "Cn", "Co")
 UNICODE_14_CAPITALS = {*"\u2c2f\ua7c0\ua7d0\ua7d6\ua7d8", *map(chr, range(0x10570, 0x10596))} - {

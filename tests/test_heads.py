@@ -1,15 +1,15 @@
+import checks
 import keras
 import numpy as np
+import numpy_albert
 import pytest
 import tensorflow as tf
+from conftest import GOLDEN
 
-import checks
-import numpy_albert
 from albert_tf.checkpoints import assign_weights, named_variables, read_weights
 from albert_tf.config import AlbertConfig
 from albert_tf.heads import AlbertWithHeads
 from albert_tf.losses import pretraining_loss
-from conftest import GOLDEN
 
 CASES = ["plain", "groups2_slots"]
 

@@ -2,17 +2,19 @@ import itertools
 
 import numpy as np
 import pytest
+from conftest import GOLDEN
 
 from albert_tf.errors import UserError
 from albert_tf.input_pipeline import evaluation_dataset, open_records, training_dataset
 from albert_tf.manifest import RecordsDirectory
-from conftest import GOLDEN
 
 GOLDEN_FILE = GOLDEN / "pretraining_records" / "alice_seq64.tfrecord"
 
 
 def golden_records(**asked):
-    return open_records([GOLDEN_FILE], directory=None, **{"max_seq_length": None, "max_predictions_per_seq": None, **asked})
+    return open_records(
+        [GOLDEN_FILE], directory=None, **{"max_seq_length": None, "max_predictions_per_seq": None, **asked}
+    )
 
 
 @pytest.fixture(scope="module")
@@ -80,9 +82,7 @@ def test_records_of_another_length_are_refused_by_the_flags_name(asked, message)
 def test_a_flag_that_contradicts_the_manifest_is_refused(alice_records):
     files = sorted(alice_records.glob("train-*"))
     with pytest.raises(UserError, match="--max_seq_length=64, but the records of .* were made with 32"):
-        open_records(
-            files, directory=RecordsDirectory.of_files(files), max_seq_length=64, max_predictions_per_seq=None
-        )
+        open_records(files, directory=RecordsDirectory.of_files(files), max_seq_length=64, max_predictions_per_seq=None)
 
 
 def test_files_of_something_else_are_refused(tmp_path):

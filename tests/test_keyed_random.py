@@ -17,7 +17,7 @@ def test_keys_differ_by_every_part():
 
 def test_uniforms_are_uniform_within_and_across_keys():
     values = uniforms(derive_keys(np.uint64(3), np.arange(2000)), 50)
-    assert 0 <= values.min() and values.max() < 1
+    assert values.min() >= 0 and values.max() < 1
     standard_error = np.sqrt(1 / 12 / values.size)
     assert abs(values.mean() - 0.5) < 5 * standard_error
     assert abs(np.corrcoef(values[:, 0], values[:, 1])[0, 1]) < 0.1

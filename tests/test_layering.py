@@ -11,7 +11,7 @@ LEVELS = [
      "manifest", "run_config", "command_line", "weight_maps", "memory"},
     {"layers", "losses", "optimizers", "distribution", "graph_tokenizer"},
     {"encoder", "heads", "input_pipeline", "checkpoints"},
-    {"train_log", "train_loop", "export", "pretraining"},
+    {"train_log", "train_loop", "export", "pretraining", "summary"},
     {"run_pretraining", "export_saved_model"},
 ]  # fmt: skip
 WITHOUT_TENSORFLOW = LEVELS[0]

@@ -1,13 +1,13 @@
 import json
 
+import checks
 import numpy as np
 import tensorflow as tf
+from conftest import GOLDEN
+from test_heads import load_golden
 
-import checks
 from albert_tf.heads import AlbertWithHeads
 from albert_tf.losses import accuracy, cross_entropy, pretraining_loss, pretraining_metric_names
-from test_heads import load_golden
-from conftest import GOLDEN
 
 
 def test_cross_entropy_is_a_weighted_sum():
@@ -27,7 +27,10 @@ def test_accuracy_ignores_weight_zero():
 def test_metrics_over_batches_are_the_originals():
     model, _, _, _ = load_golden("plain")
     directory = GOLDEN / "tf1_checkpoint" / "plain"
-    arrays, expected = np.load(directory / "eval_batches.npz"), json.loads((directory / "eval_metrics.json").read_text())
+    arrays, expected = (
+        np.load(directory / "eval_batches.npz"),
+        json.loads((directory / "eval_metrics.json").read_text()),
+    )
     totals, losses = {}, []
     for index in range(3):
         batch = {name: tf.constant(arrays[name][index]) for name in arrays.files}

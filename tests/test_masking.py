@@ -2,13 +2,13 @@ import json
 
 import numpy as np
 import pytest
+from conftest import GOLDEN
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from albert_tf.keyed_random import derive_keys
 from albert_tf.masking import MaskingSettings, mask_examples, targets_per_example
 from albert_tf.tokenizer import SentencePieceTokenizer
-from conftest import GOLDEN
 
 TOKENIZER = SentencePieceTokenizer.load(GOLDEN / "tokenization" / "spiece.model")
 DEFAULTS = {"masked_lm_prob": 0.15, "max_predictions_per_seq": 10, "ngram": 3, "favor_shorter_ngram": True,

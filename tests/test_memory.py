@@ -1,11 +1,11 @@
-import pytest
-
 import checks
+import pytest
+from conftest import ROOT
+
 from albert_tf import memory
 from albert_tf.config import AlbertConfig
 from albert_tf.encoder import AlbertEncoder
 from albert_tf.errors import UserError
-from conftest import ROOT
 
 GIB = 2**30
 
@@ -13,7 +13,11 @@ GIB = 2**30
 def estimate_of(name, *, length, bytes_per_value=4):
     config = AlbertConfig.load(ROOT / "configs" / f"albert_{name}.json")
     return lambda batch_size: memory.estimate_training_bytes(
-        config, batch_size=batch_size, max_seq_length=length, max_predictions_per_seq=77, bytes_per_value=bytes_per_value
+        config,
+        batch_size=batch_size,
+        max_seq_length=length,
+        max_predictions_per_seq=77,
+        bytes_per_value=bytes_per_value,
     )
 
 

@@ -3,6 +3,7 @@ import json
 import numpy as np
 import pytest
 import tensorflow as tf
+from conftest import GOLDEN
 
 from albert_tf.checkpoints import assign_weights, named_variables, read_weights
 from albert_tf.config import AlbertConfig
@@ -10,7 +11,6 @@ from albert_tf.heads import AlbertWithHeads
 from albert_tf.losses import pretraining_loss, pretraining_metric_names
 from albert_tf.optimizers import AlbertOptimizer, LearningRateSchedule
 from albert_tf.train_loop import Objective, Trainee, train_step
-from conftest import GOLDEN
 
 LAMB = GOLDEN / "lamb"
 
@@ -97,6 +97,16 @@ def test_rows_of_a_sparse_gradient_are_added_before_the_norm():
     )
     sparse = tf.IndexedSlices(tf.constant([[3.0], [4.0]]), tf.constant([1, 1]), tf.constant([3, 1]))
     assert float(optimizer.apply({"w": sparse}, step=tf.constant(0))["gradient_norm"]) == 7.0
+
+
+def test_a_variable_without_a_gradient_stays_as_it_is():
+    variables = {"used": tf.Variable([1.0, 2.0]), "unused": tf.Variable([1.0, 2.0])}
+    optimizer = AlbertOptimizer(
+        "lamb", variables, schedule=LearningRateSchedule(0.1, num_train_steps=10**9, num_warmup_steps=0)
+    )
+    optimizer.apply({"used": tf.constant([1.0, 1.0]), "unused": None}, step=tf.constant(0))
+    assert variables["unused"].numpy().tolist() == [1.0, 2.0]
+    assert variables["used"].numpy().tolist() != [1.0, 2.0]
 
 
 def test_an_unknown_optimizer_is_refused():

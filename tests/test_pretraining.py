@@ -2,17 +2,17 @@ import dataclasses
 import json
 import shutil
 
+import checks
 import numpy as np
 import pytest
 import tensorflow as tf
+from conftest import GOLDEN
 
-import checks
 from albert_tf import pretraining
 from albert_tf.checkpoints import read_weights
 from albert_tf.errors import UserError
 from albert_tf.pretraining import pretrain
 from albert_tf.run_config import PretrainConfig
-from conftest import GOLDEN
 
 
 @pytest.fixture
@@ -56,7 +56,7 @@ def test_a_run_leaves_what_it_promises_and_its_repetition_says_done(make_config,
     assert again.out == summary and (run / "metrics.jsonl").read_text() == before
 
 
-def test_the_unigram_cross_entropy_is_that_of_the_masked_tokens(make_config, alice_records):
+def test_the_unigram_cross_entropy_is_that_of_the_masked_tokens(make_config, alice_records, tmp_path):
     """Against a loop over the held-out records."""
     from albert_tf.records import read_records
 
@@ -69,8 +69,9 @@ def test_the_unigram_cross_entropy_is_that_of_the_masked_tokens(make_config, ali
         feature = tf.train.Example.FromString(record).features.feature
         weights = np.array(feature["masked_lm_weights"].float_list.value)
         losses += (-log_probs[np.array(feature["masked_lm_ids"].int64_list.value)])[weights > 0].tolist()
-    line = next(line for line in open(f"{config.output_dir}/metrics.jsonl") if '"eval"' in line)
-    assert abs(json.loads(line)["masked_lm_unigram_cross_entropy"] - np.mean(losses)) < 1e-4
+    lines = (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()
+    held_out = json.loads(next(line for line in lines if '"eval"' in line))
+    assert abs(held_out["masked_lm_unigram_cross_entropy"] - np.mean(losses)) < 1e-4
 
 
 def test_the_bias_starts_at_the_token_frequencies_where_asked(make_config, alice_records):

@@ -14,7 +14,8 @@ from data_prep.pretraining_records import create_records
 
 def make_config(alice_text, alice_vocab, directory, **changes):
     settings = {
-        "input_file": str(alice_text), "output_dir": str(directory), "spm_model_file": str(alice_vocab / "spiece.model"),
+        "input_file": str(alice_text), "output_dir": str(directory), 
+        "spm_model_file": str(alice_vocab / "spiece.model"),
         "document_mode": "heading", "sentence_split": "prose", "max_seq_length": 32, "dupe_factor": 2,
         "eval_fraction": 0.3, "num_shards": 2, "num_workers": 1,
     }  # fmt: skip

@@ -1,10 +1,10 @@
 import numpy as np
 import pytest
 import tensorflow as tf
+from conftest import GOLDEN
 
 from albert_tf.errors import UserError
 from albert_tf.records import RECORD_FEATURES, count_records, encode_examples, frame, read_records
-from conftest import GOLDEN
 
 RECORDS = GOLDEN / "pretraining_records"
 

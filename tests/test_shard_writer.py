@@ -6,7 +6,7 @@ from data_prep.shard_writer import EVAL_SHARD, SpillWriter, shard_name, write_sh
 
 
 def spill(directory, unit, examples, shards, keys):
-    with SpillWriter(directory, unit_index=unit) as writer:
+    with SpillWriter(directory, unit_number=unit) as writer:
         half = len(examples) // 2
         for part in (slice(0, half), slice(half, None)):
             writer.write(examples[part], shards=np.array(shards[part]), keys=np.array(keys[part], np.uint64))
@@ -23,7 +23,7 @@ def test_a_shard_holds_its_examples_in_the_order_of_their_keys(tmp_path):
 
 
 def test_a_unit_that_fails_has_no_index(tmp_path):
-    with pytest.raises(RuntimeError), SpillWriter(tmp_path, unit_index=0) as writer:
+    with pytest.raises(RuntimeError), SpillWriter(tmp_path, unit_number=0) as writer:
         writer.write([b"a"], shards=np.array([0]), keys=np.array([1], np.uint64))
         raise RuntimeError
     assert [path.name for path in tmp_path.iterdir()] == ["unit-00000000.records"]

@@ -1,9 +1,9 @@
 import json
 
 import pytest
+from conftest import GOLDEN
 
 from albert_tf.sharing import BlockIndex, group_of_layer, sharing_plan
-from conftest import GOLDEN
 
 
 def test_groups_are_the_originals_for_every_recorded_depth():

@@ -3,12 +3,12 @@ import json
 import numpy as np
 import pytest
 import sentencepiece
+from conftest import GOLDEN
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from albert_tf.errors import UserError
 from albert_tf.tokenizer import SentencePieceTokenizer, TokenizerSettings
-from conftest import GOLDEN
 
 TOKENIZATION = GOLDEN / "tokenization"
 
@@ -29,7 +29,9 @@ def test_ids_are_the_originals_on_every_golden_string(english_tokenizer):
 
 def test_digit_comma_rule_in_mid_word():
     tokenizer = SentencePieceTokenizer.load(TOKENIZATION / "tiny_digit_comma.model")
-    different = [c["text"] for c in read_lines("tiny_digit_comma.jsonl") if tokenizer.encode(c["text"]) != c["strip_ids"]]
+    different = [
+        c["text"] for c in read_lines("tiny_digit_comma.jsonl") if tokenizer.encode(c["text"]) != c["strip_ids"]
+    ]
     # With the piece "12," out of reach the best path begins with another piece: "▁1 2" and not "▁ 1 2".
     assert different == ["12,000"]
 

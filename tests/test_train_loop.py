@@ -3,11 +3,11 @@ import json
 import os
 import signal
 
+import checks
 import numpy as np
 import pytest
 import tensorflow as tf
 
-import checks
 from albert_tf.checkpoints import RunCheckpoints, named_variables
 from albert_tf.errors import UserError
 from albert_tf.heads import AlbertWithHeads

@@ -37,7 +37,9 @@ def test_training_repeats(alice_text, alice_vocab, tmp_path):
 def test_the_seed_decides_the_sample(alice_text, tmp_path):
     models = set()
     for index, seed in enumerate([1, 1, 2]):
-        config = make_config(alice_text, tmp_path / str(index), vocab_size=200, input_sentence_size=150, random_seed=seed)
+        config = make_config(
+            alice_text, tmp_path / str(index), vocab_size=200, input_sentence_size=150, random_seed=seed
+        )
         models.add(train_vocabulary(config).fingerprint)
     assert len(models) == 2
 

@@ -1,13 +1,13 @@
 import json
 
-import pytest
-
 import checks
+import pytest
+from conftest import GOLDEN
+
+from albert_tf.checkpoints import named_variables
 from albert_tf.config import AlbertConfig
 from albert_tf.heads import AlbertWithHeads
-from albert_tf.checkpoints import named_variables
 from albert_tf.weight_maps import weight_names
-from conftest import GOLDEN
 
 
 @pytest.mark.parametrize("case", ["plain", "groups2_slots"])

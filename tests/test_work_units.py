@@ -74,4 +74,4 @@ def test_units_are_packed_in_order_by_size(task):
     units = list(work_units.pack_units(documents, pair_task=task))
     assert [d.index_in_file for unit in units for d in unit.documents] == list(range(10))
     assert [len(unit.documents) for unit in units] == ([4, 4, 2] if task == "sop" else [8, 2])
-    assert [unit.index for unit in units] == list(range(len(units)))
+    assert [unit.number for unit in units] == list(range(len(units)))
