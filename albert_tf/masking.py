@@ -161,9 +161,8 @@ def _replace_targets(
     positions[rows, slots], ids[rows, slots], weights[rows, slots] = columns, originals, 1.0
 
     kind = uniforms(derive_keys(keys, 3), shape[1])[rows, slots]
-    ordinary = np.setdiff1d(np.arange(tokenizer.vocab_size), tokenizer.special_ids)
     pick = uniforms(derive_keys(keys, 4), shape[1])[rows, slots]
-    random_ids = ordinary[(pick * len(ordinary)).astype(np.int64)]
+    random_ids = tokenizer.ordinary_ids[(pick * len(tokenizer.ordinary_ids)).astype(np.int64)]
     masked = input_ids.copy()
     masked[rows, columns] = np.where(
         kind < MASK_SHARE,

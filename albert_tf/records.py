@@ -5,7 +5,6 @@ and by the parser. Nothing here needs TensorFlow.
 """
 
 import dataclasses
-import functools
 import struct
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -56,16 +55,11 @@ def encode_examples(batch: Mapping[str, np.ndarray]) -> list[bytes]:
         else:
             buffer = values.astype("<f4").tobytes()
             ends = np.arange(1, len(values) + 1) * (4 * values.shape[1])
-        columns.append((feature, buffer, [0, *ends.tolist()]))
-    examples = []
-    for row in range(len(batch["input_ids"])):
-        parts: list[bytes] = []
-        for feature, buffer, bounds in columns:
-            begin, end = bounds[row], bounds[row + 1]
-            parts += (_feature_header(feature, end - begin), buffer[begin:end])
-        body = b"".join(parts)
-        examples.append(_FIELD_1 + _varint(len(body)) + body)
-    return examples
+        bounds = [0, *ends.tolist()]
+        headers = {size: _feature_header(feature, size) for size in set(np.diff(bounds).tolist())}
+        columns.append([headers[e - b] + buffer[b:e] for b, e in zip(bounds, bounds[1:], strict=False)])
+    bodies = [b"".join(parts) for parts in zip(*columns, strict=True)]
+    return [_FIELD_1 + _varint(len(body)) + body for body in bodies]
 
 
 def frame(record: bytes) -> bytes:
@@ -126,7 +120,6 @@ def _varint(value: int) -> bytes:
     return bytes(encoded)
 
 
-@functools.lru_cache(maxsize=4096)
 def _feature_header(feature: RecordFeature, payload_size: int) -> bytes:
     """Returns all bytes of a feature's map entry that stand before its packed values."""
     name = feature.name.encode()
@@ -138,6 +131,8 @@ def _feature_header(feature: RecordFeature, payload_size: int) -> bytes:
 
 def _packed_varints(values: np.ndarray) -> tuple[bytes, np.ndarray]:
     """Returns the varints of an integer array [N, length] row after row, and where each row ends."""
+    if int(values.max(initial=0)) < 128:
+        return values.astype(np.uint8).tobytes(), np.arange(1, len(values) + 1) * values.shape[1]
     flat = values.reshape(-1).astype(np.uint64)
     sizes = np.ones(len(flat), np.int64)
     limit = 128

@@ -108,6 +108,11 @@ class SentencePieceTokenizer:
         return np.array([i for i in range(self.vocab_size) if processor.is_control(i) or processor.is_unknown(i)])
 
     @functools.cached_property
+    def ordinary_ids(self) -> np.ndarray:
+        """Sorted ids of the pieces that stand for text: all but `special_ids`."""
+        return np.setdiff1d(np.arange(self.vocab_size), self.special_ids)
+
+    @functools.cached_property
     def word_starts(self) -> np.ndarray:
         """Bool [vocab_size]: whether a piece begins a word, by the rule of TF1 create_pretraining_data.py."""
         return np.array([_starts_word(self._processor.id_to_piece(i)) for i in range(self.vocab_size)])

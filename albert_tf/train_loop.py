@@ -21,7 +21,6 @@ from albert_tf.losses import LossFunction
 from albert_tf.optimizers import AlbertOptimizer
 from albert_tf.train_log import TrainLog
 
-_FIRST_LOOP_STEPS = 1  # shows within seconds that training goes on
 _AUTO_LOOP_SECONDS = 5.0
 
 Batch = dict[str, tf.Tensor]
@@ -111,13 +110,12 @@ def train(
     run_steps = _compile_steps(trainee, objective, strategy=strategy, random_seed=settings.random_seed)
     step = int(trainee.global_step.numpy())
     batches = iter(strategy.experimental_distribute_dataset(make_dataset(step)))
-    count = settings.iterations_per_loop or _FIRST_LOOP_STEPS
-    first = True
+    loop = _LoopLength(settings.iterations_per_loop)
     logging.info("Compiling the training step; the first progress line follows")
     with _stop_on_signals() as stop:
         while step < settings.num_train_steps:
             next_save = (step // settings.save_checkpoints_steps + 1) * settings.save_checkpoints_steps
-            steps = min(count, next_save - step, settings.num_train_steps - step)
+            steps = min(loop.steps, next_save - step, settings.num_train_steps - step)
             began = time.monotonic()
             values = run_steps(batches, tf.constant(steps, tf.int64)).numpy()
             seconds = time.monotonic() - began
@@ -131,11 +129,7 @@ def train(
             metrics["tokens_per_second"] = _tokens(values, objective) / seconds
             metrics["steps_per_second"] = steps / seconds
             log.write("train", step, metrics)
-            if not (first or settings.iterations_per_loop):
-                count = max(1, round(_AUTO_LOOP_SECONDS * steps / seconds))
-            elif first and not settings.iterations_per_loop:
-                count = 2 * _FIRST_LOOP_STEPS  # the first call includes compilation
-            first = False
+            loop.adapt(steps, seconds)
             if step == next_save or step == settings.num_train_steps or stop:
                 checkpoints.save()
                 if evaluate and not stop:
@@ -171,6 +165,22 @@ def _terms(
         raise RuntimeError(f"the loss function returned {sorted(terms)}, not {sorted(objective.metric_names)}")
     sums, weights = zip(*(terms[name] for name in objective.metric_names), strict=True)
     return tf.stack(sums), tf.stack(weights)
+
+
+class _LoopLength:
+    """How many steps the next call of the inner loop makes: a fixed number, or what takes about five seconds."""
+
+    def __init__(self, fixed: int | None) -> None:
+        self.steps = fixed or 1
+        self._fixed = fixed is not None
+        self._compiled = False
+
+    def adapt(self, steps: int, seconds: float) -> None:
+        """Learns from a call that made `steps` steps; the first one's time is mostly compilation."""
+        if self._fixed:
+            return
+        self.steps = max(1, round(_AUTO_LOOP_SECONDS * steps / seconds)) if self._compiled else 2
+        self._compiled = True
 
 
 def _loss_mask(objective: Objective) -> tf.Tensor:

@@ -176,11 +176,14 @@ def _truncate(
 def _fair_coins(keys: np.ndarray, flips: np.ndarray) -> np.ndarray:
     """Returns how many of `flips` [N] fair coins show heads."""
     heads = np.zeros_like(flips)
-    for row in np.flatnonzero(flips):
-        count = int(flips[row])
-        bits = random_bits(keys[row : row + 1], (count + 63) // 64)[0]
-        bits[-1] >>= np.uint64((-count) % 64)
-        heads[row] = np.bitwise_count(bits).sum()
+    rows = np.flatnonzero(flips)
+    word = 0
+    while len(rows):  # 64 coins at a time
+        unused = np.maximum(0, 64 * (word + 1) - flips[rows]).astype(np.uint64)
+        bits = random_bits(derive_keys(keys[rows], word), 1)[:, 0] >> unused
+        heads[rows] += np.bitwise_count(bits)
+        word += 1
+        rows = rows[flips[rows] > 64 * word]
     return heads
 
 
