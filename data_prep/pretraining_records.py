@@ -4,6 +4,7 @@ import collections
 import concurrent.futures.process
 import contextlib
 import dataclasses
+import fcntl
 import multiprocessing
 import os
 import shutil
@@ -17,41 +18,57 @@ from absl import logging
 from tqdm import tqdm
 
 from albert_tf.errors import UserError
-from albert_tf.files import expand_globs, whole_file
+from albert_tf.files import expand_globs, read_json, whole_file, write_json
 from albert_tf.manifest import MANIFEST_FILE, TOKEN_COUNTS_FILE, TOKENIZER_DIRECTORY, Manifest
 from albert_tf.run_config import RecordsConfig
 from albert_tf.tokenizer import SentencePieceTokenizer
 from albert_tf.version import __version__
 from data_prep.documents import Document, ReadCounts, read_documents
-from data_prep.shard_writer import EVAL_SHARD, shard_name, write_shard
+from data_prep.shard_writer import EVAL_SHARD, committed_results, shard_name, write_shard
 from data_prep.work_units import UnitResult, UnitTask, pack_units, run_unit, start_worker
 
 _SPILL_DIRECTORY = ".spill"
+_SPILL_SETTINGS_FILE = "settings.json"
 _UNKNOWN_WARNING = 0.02
 
 
 def create_records(config: RecordsConfig) -> Manifest:
     """Writes shards, tokenizer and token counts into `config.output_dir`, then the manifest; returns it.
 
-    Where the directory already holds the result of the same settings and inputs, nothing is done.
+    Where the directory already holds the result of the same settings and inputs, nothing is done; where a run with them
+    was killed, its finished units are used. A directory that another process is writing raises UserError.
     """
     files = expand_globs(config.input_file, flag="--input_file")
     tokenizer = SentencePieceTokenizer.load(config.spm_model_file, lower_case=config.do_lower_case)
     settings = _settings(config, files)
     directory = Path(config.output_dir)
-    finished = _finished_manifest(directory, settings, tokenizer)
+    directory.mkdir(parents=True, exist_ok=True)
+    with _locked(directory):
+        finished = _finished_manifest(directory, settings, tokenizer)
+        manifest = finished or _make_records(config, files, tokenizer, settings)
+        shutil.rmtree(directory / _SPILL_DIRECTORY, ignore_errors=True)
+        for temporary in directory.rglob(".*.tmp-*"):  # of a run that was killed
+            temporary.unlink()
     if finished:
         logging.info("%s holds these records already; nothing to do.", directory)
         return finished
+    _log_summary(manifest, directory)
+    return manifest
+
+
+def _make_records(
+    config: RecordsConfig, files: list[Path], tokenizer: SentencePieceTokenizer, settings: dict[str, Any]
+) -> Manifest:
+    directory = Path(config.output_dir)
     spill = directory / _SPILL_DIRECTORY
-    shutil.rmtree(spill, ignore_errors=True)
-    spill.mkdir(parents=True)
+    _open_spill(spill, {**settings, "spm_model_file": tokenizer.fingerprint})
     try:
         counts, token_counts = _run_units(config, files, tokenizer, spill)
         _check_examples(config, counts)
-        shards = _write_shards(config, directory, spill)
-    finally:
-        shutil.rmtree(spill, ignore_errors=True)
+    except UserError:
+        shutil.rmtree(spill, ignore_errors=True)  # the text or a flag must change first
+        raise
+    shards = _write_shards(config, directory, spill)
     tokenizer.save(directory / TOKENIZER_DIRECTORY)
     with whole_file(directory / TOKEN_COUNTS_FILE) as temporary, open(temporary, "wb") as stream:
         np.save(stream, token_counts)
@@ -67,8 +84,37 @@ def create_records(config: RecordsConfig) -> Manifest:
         albert_tf_version=__version__,
     )
     manifest.save(directory)
-    _log_summary(manifest, directory)
     return manifest
+
+
+@contextlib.contextmanager
+def _locked(directory: Path) -> Iterator[None]:
+    """Keeps a second process out of a directory; the lock ends with the process, however that ends."""
+    descriptor = os.open(directory, os.O_RDONLY)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        yield
+    except BlockingIOError:
+        raise UserError(f"another process is writing records into {directory}; wait for it, or stop it") from None
+    finally:
+        os.close(descriptor)
+
+
+def _open_spill(spill: Path, settings: dict[str, Any]) -> None:
+    """Prepares the directory of unfinished work; that of a run with other settings raises UserError."""
+    path = spill / _SPILL_SETTINGS_FILE
+    if path.exists():
+        recorded = read_json(path, what="settings of an unfinished run")
+        different = [name for name in settings if recorded.get(name) != settings[name]]
+        if different:
+            raise UserError(
+                f"{spill.parent} holds the unfinished work of a run with another {', '.join(different)}; repeat that "
+                f"run's flags to finish it, or delete {spill}"
+            )
+        return
+    shutil.rmtree(spill, ignore_errors=True)
+    spill.mkdir(parents=True)
+    write_json(path, settings)
 
 
 def _settings(config: RecordsConfig, files: list[Path]) -> dict[str, Any]:
@@ -119,11 +165,14 @@ def _run_units(
     with tqdm(total=total_bytes, unit="B", unit_scale=True, desc="Text to examples", mininterval=1.0) as progress:
         try:
             units = pack_units(_documents(files, config, read), pair_task=config.pair_task)
-            for result in _bounded_map(executor, units, in_flight=2 * workers):
+            finished = {n: UnitResult.from_arrays(arrays) for n, arrays in committed_results(spill).items()}
+            if finished:
+                logging.info("Continuing: %d units were finished before", len(finished))
+            for result in _bounded_map(executor, units, finished=finished, in_flight=2 * workers):
                 counts.update(result.counts)
                 token_counts += result.token_counts
                 progress.set_postfix(examples=counts["train/examples"] + counts["eval/examples"], refresh=False)
-                progress.update(min(result.characters, total_bytes - progress.n))
+                progress.update(min(result.counts["input/characters"], total_bytes - progress.n))
             progress.update(total_bytes - progress.n)
         except concurrent.futures.process.BrokenProcessPool:
             raise UserError(
@@ -141,11 +190,18 @@ def _run_units(
 
 
 def _bounded_map(
-    executor: concurrent.futures.Executor, tasks: Iterator[UnitTask], *, in_flight: int
+    executor: concurrent.futures.Executor,
+    tasks: Iterator[UnitTask],
+    *,
+    finished: dict[int, UnitResult],
+    in_flight: int,
 ) -> Iterator[UnitResult]:
-    """Yields results as they come, reading no more tasks than `in_flight` ahead."""
+    """Yields results as they come, those in `finished` without work, reading at most `in_flight` tasks ahead."""
     pending: set[concurrent.futures.Future[UnitResult]] = set()
     for task in tasks:
+        if task.number in finished:
+            yield finished[task.number]
+            continue
         with _interrupt_blocked():
             pending.add(executor.submit(run_unit, task))
         if len(pending) >= in_flight:

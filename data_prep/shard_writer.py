@@ -22,7 +22,7 @@ def shard_name(split: str, index: int, count: int) -> str:
 
 
 class SpillWriter:
-    """Appends a unit's framed records to one file and, when the unit is done, writes the index that makes it count."""
+    """Appends a unit's framed records to one file; `commit` writes the index, which makes the unit count."""
 
     def __init__(self, directory: Path, *, unit_number: int) -> None:
         self._path = directory / f"unit-{unit_number:08d}.records"
@@ -48,9 +48,22 @@ class SpillWriter:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._stream.close()
-        if kind is None:
-            with whole_file(_index_path(self._path)) as temporary, open(temporary, "wb") as stream:
-                np.save(stream, np.concatenate([np.zeros(0, _INDEX_DTYPE), *self._index]))
+
+    def commit(self, **results: np.ndarray) -> None:
+        """Ends the unit. `results` are kept beside its index, for a run that is continued after a kill."""
+        self._stream.flush()
+        index = np.concatenate([np.zeros(0, _INDEX_DTYPE), *self._index])
+        with whole_file(self._path.with_suffix(".npz")) as temporary, open(temporary, "wb") as stream:
+            np.savez(stream, allow_pickle=False, index=index, **results)
+
+
+def committed_results(directory: Path) -> dict[int, dict[str, np.ndarray]]:
+    """Returns the results of the units that were committed, by unit number."""
+    results = {}
+    for path in directory.glob("unit-*.npz"):
+        with np.load(path) as arrays:
+            results[int(path.stem.split("-")[1])] = {name: arrays[name] for name in arrays if name != "index"}
+    return results
 
 
 def write_shard(spill_directory: Path, path: Path, *, shard: int) -> int:
@@ -62,7 +75,8 @@ def write_shard(spill_directory: Path, path: Path, *, shard: int) -> int:
     with contextlib.ExitStack() as stack:
         maps, entries = [], []
         for number, unit in enumerate(units):
-            index = np.load(_index_path(unit))
+            with np.load(unit.with_suffix(".npz")) as arrays:
+                index = arrays["index"]
             index = index[index["shard"] == shard]
             entries.append((np.full(len(index), number), index))
             stream = stack.enter_context(open(unit, "rb"))
@@ -75,10 +89,6 @@ def write_shard(spill_directory: Path, path: Path, *, shard: int) -> int:
             for number, offset, length in zip(*rows, strict=True):
                 output.write(maps[number][offset : offset + length])
     return len(order)
-
-
-def _index_path(records: Path) -> Path:
-    return records.with_suffix(".index.npy")
 
 
 def _map(descriptor: int, path: Path) -> "mmap.mmap | contextlib.nullcontext[bytes]":

@@ -1,6 +1,9 @@
 """One unit of work: some documents to encoded examples in a spill file. Runs in worker processes."""
 
 import collections
+import multiprocessing.connection
+import os
+import threading
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import NamedTuple
@@ -33,9 +36,19 @@ class UnitTask(NamedTuple):
 class UnitResult(NamedTuple):
     """What a worker answers; its examples are in the spill file."""
 
-    characters: int
     counts: collections.Counter
     token_counts: np.ndarray  # int64 [vocab_size], of training documents
+
+    def to_arrays(self) -> dict[str, np.ndarray]:
+        """Returns the result as arrays that np.savez takes."""
+        names, values = np.array(list(self.counts)), np.array(list(self.counts.values()), np.int64)
+        return {"count_names": names, "count_values": values, "token_counts": self.token_counts}
+
+    @classmethod
+    def from_arrays(cls, arrays: dict[str, np.ndarray]) -> "UnitResult":
+        """Undoes `to_arrays`."""
+        names, values = arrays["count_names"].tolist(), arrays["count_values"].tolist()
+        return cls(collections.Counter(dict(zip(names, values, strict=True))), arrays["token_counts"])
 
 
 class UnitWorker:
@@ -70,8 +83,10 @@ class UnitWorker:
                     continue
                 for pass_index in range(self._config.dupe_factor if split == "train" else 1):
                     self._spill_pass(unit, split, pass_index, spill, counts)
-        characters = sum(len(sentence) for document in task.documents for sentence in document.sentences)
-        return UnitResult(characters, counts, token_counts)
+            counts["input/characters"] = sum(len(sentence) for d in task.documents for sentence in d.sentences)
+            result = UnitResult(counts, token_counts)
+            spill.commit(**result.to_arrays())
+        return result
 
     def _tokenize(self, documents: list[Document], keys: np.ndarray) -> Unit:
         """Returns documents as one flat array; sentences without a token and documents without a sentence drop out."""
@@ -150,10 +165,18 @@ _worker: UnitWorker | None = None
 
 
 def start_worker(config: RecordsConfig, model: bytes, lower_case: bool, spill_directory: Path) -> None:
-    """Prepares a worker process."""
+    """Prepares a worker process, which ends with its parent, however that ends."""
     global _worker
+    threading.Thread(target=_exit_with_parent, daemon=True).start()
     tokenizer = SentencePieceTokenizer(model, TokenizerSettings(lower_case=lower_case))
     _worker = UnitWorker(config, tokenizer, spill_directory)
+
+
+def _exit_with_parent() -> None:
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+        multiprocessing.connection.wait([parent.sentinel])
+        os._exit(1)
 
 
 def run_unit(task: UnitTask) -> UnitResult:

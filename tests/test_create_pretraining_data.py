@@ -69,19 +69,47 @@ def test_help_needs_neither_tensorflow_nor_a_second():
     assert "tensorflow" not in process.stderr
 
 
-def test_an_interrupt_ends_in_one_sentence_and_leaves_nothing_finished(tmp_path):
+def start_books(directory, *flags):
     command = [sys.executable, SCRIPT, f"--input_file={BOOKS}/*.txt", f"--spm_model_file={MODEL}",
-               f"--output_dir={tmp_path}", "--document_mode=heading", "--sentence_split=prose",
-               "--dupe_factor=100"]  # fmt: skip
-    process = subprocess.Popen(command, cwd=ROOT, stderr=subprocess.PIPE, text=True, start_new_session=True)
+               f"--output_dir={directory}", "--document_mode=heading", "--sentence_split=prose", *flags]  # fmt: skip
+    return subprocess.Popen(command, cwd=ROOT, stderr=subprocess.PIPE, text=True, start_new_session=True)
+
+
+def wait_for(condition):
     deadline = time.monotonic() + 60
-    while not list(tmp_path.glob(".spill/*.records")) and time.monotonic() < deadline:
-        time.sleep(0.1)
+    while not condition() and time.monotonic() < deadline:
+        time.sleep(0.02)
+
+
+def test_an_interrupt_ends_in_one_sentence_and_leaves_nothing_finished(tmp_path):
+    process = start_books(tmp_path, "--dupe_factor=100")
+    wait_for(lambda: list(tmp_path.glob(".spill/*.records")))
+    began = time.monotonic()
     os.killpg(process.pid, signal.SIGINT)
     _, errors = process.communicate(timeout=60)
+    assert time.monotonic() - began < 5
     assert process.returncode == 130
     assert "Traceback" not in errors and "Interrupted" in errors
-    assert not list(tmp_path.iterdir())
+    assert [path.name for path in tmp_path.iterdir()] == [".spill"]
+
+
+def test_killed_runs_are_finished_with_the_bytes_of_an_uninterrupted_one(tmp_path):
+    flags = ["--max_seq_length=64", "--dupe_factor=3", "--num_shards=3", "--eval_fraction=0.1"]
+    process = start_books(tmp_path / "whole", *flags)
+    process.communicate()
+    assert process.returncode == 0
+    for units in (0, 1, 2):
+        process = start_books(tmp_path / "cut", *flags)
+        wait_for(lambda units=units: len(list((tmp_path / "cut").glob(".spill/*.npz"))) > units)
+        os.killpg(process.pid, signal.SIGKILL)
+        process.communicate()
+    process = start_books(tmp_path / "cut", *flags)
+    _, errors = process.communicate()
+    assert process.returncode == 0, errors
+    names = sorted(path.relative_to(tmp_path / "whole") for path in (tmp_path / "whole").rglob("*") if path.is_file())
+    assert names == sorted(p.relative_to(tmp_path / "cut") for p in (tmp_path / "cut").rglob("*") if p.is_file())
+    for name in names:
+        assert (tmp_path / "whole" / name).read_bytes() == (tmp_path / "cut" / name).read_bytes(), name
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="mounting a small disk needs root")
@@ -93,6 +121,6 @@ def test_a_full_disk_ends_in_one_sentence_and_leaves_nothing_finished(tmp_path):
     try:
         process = create(f"{BOOKS}/Lewis*.txt", disk / "out", "--document_mode=heading", "--sentence_split=prose")
         assert_one_sentence(process, "the disk is full")
-        assert not list((disk / "out").rglob("*"))
+        assert [path.name for path in (disk / "out").iterdir()] == [".spill"]
     finally:
         subprocess.run(["umount", disk], check=True)

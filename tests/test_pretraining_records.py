@@ -22,8 +22,9 @@ def make_config(alice_text, alice_vocab, directory, **changes):
     return RecordsConfig(**{**settings, **changes})
 
 
-def hashes(directory):
-    return {p.name: hashlib.sha256(p.read_bytes()).hexdigest() for p in directory.rglob("*") if p.is_file()}
+def hashes(directory, without="-"):
+    files = [p for p in directory.rglob("*") if p.is_file() and without not in p.parts]
+    return {p.name: hashlib.sha256(p.read_bytes()).hexdigest() for p in files}
 
 
 def test_the_directory_is_complete_and_its_counts_are_right(alice_records):
@@ -60,7 +61,7 @@ def test_the_same_command_again_does_nothing_and_another_is_refused(alice_text, 
         create_records(dataclasses.replace(config, dupe_factor=3))
 
 
-def test_a_run_that_fails_in_the_middle_leaves_no_manifest_and_can_be_repeated(
+def test_a_run_that_fails_in_the_middle_leaves_nothing_finished_and_goes_on_from_there(
     alice_text, alice_vocab, alice_records, tmp_path, monkeypatch
 ):
     def full_disk(*_, **__):
@@ -71,9 +72,21 @@ def test_a_run_that_fails_in_the_middle_leaves_no_manifest_and_can_be_repeated(
         patch.setattr(pretraining_records, "write_shard", full_disk)
         with pytest.raises(OSError):
             create_records(config)
-    assert not list(tmp_path.iterdir())
-    create_records(config)
-    assert hashes(tmp_path) == hashes(alice_records)
+    assert [path.name for path in tmp_path.iterdir()] == [".spill"]
+    with pytest.raises(UserError, match="unfinished work of a run with another dupe_factor"):
+        create_records(dataclasses.replace(config, dupe_factor=3))
+    unit = tmp_path / ".spill" / "unit-00000000.records"
+    before = unit.stat().st_mtime_ns
+    with monkeypatch.context() as patch:
+        patch.setattr(pretraining_records.shutil, "rmtree", lambda *_, **__: None)
+        create_records(config)
+    assert unit.stat().st_mtime_ns == before, "the finished unit was made again"
+    assert hashes(tmp_path, without=".spill") == hashes(alice_records)
+
+
+def test_a_second_process_on_one_directory_is_refused(alice_text, alice_vocab, tmp_path):
+    with pretraining_records._locked(tmp_path), pytest.raises(UserError, match="another process is writing records"):
+        create_records(make_config(alice_text, alice_vocab, tmp_path))
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 
 from albert_tf.records import read_records
-from data_prep.shard_writer import EVAL_SHARD, SpillWriter, shard_name, write_shard
+from data_prep.shard_writer import EVAL_SHARD, SpillWriter, committed_results, shard_name, write_shard
 
 
 def spill(directory, unit, examples, shards, keys):
@@ -10,6 +10,7 @@ def spill(directory, unit, examples, shards, keys):
         half = len(examples) // 2
         for part in (slice(0, half), slice(half, None)):
             writer.write(examples[part], shards=np.array(shards[part]), keys=np.array(keys[part], np.uint64))
+        writer.commit(total=np.array(unit * 10))
 
 
 def test_a_shard_holds_its_examples_in_the_order_of_their_keys(tmp_path):
@@ -22,10 +23,18 @@ def test_a_shard_holds_its_examples_in_the_order_of_their_keys(tmp_path):
         assert list(read_records(path)) == expected
 
 
+def test_results_of_committed_units_come_back(tmp_path):
+    for unit in (0, 12):
+        spill(tmp_path, unit, [b"a"], [0], [1])
+    results = committed_results(tmp_path)
+    assert {number: int(arrays["total"]) for number, arrays in results.items()} == {0: 0, 12: 120}
+
+
 def test_a_unit_that_fails_has_no_index(tmp_path):
     with pytest.raises(RuntimeError), SpillWriter(tmp_path, unit_number=0) as writer:
         writer.write([b"a"], shards=np.array([0]), keys=np.array([1], np.uint64))
         raise RuntimeError
+    assert committed_results(tmp_path) == {}
     assert [path.name for path in tmp_path.iterdir()] == ["unit-00000000.records"]
 
 
