@@ -79,8 +79,14 @@ class RunCheckpoints:
         """Saves weights, slots and step as `model.ckpt-<step>`, unless that step is saved already."""
         step = int(self._global_step.numpy())
         path = self._directory / f"{CHECKPOINT_NAME}-{step}"
-        if self._manager.latest_checkpoint != str(path):
+        if self._manager.latest_checkpoint == str(path):
+            return
+        try:
             self._manager.save(checkpoint_number=step)
+        except tf.errors.OpError as error:
+            raise UserError(
+                f"{path} could not be written ({error.message.split('}} ')[-1]}); is the disk full? The checkpoint before is in force"
+            ) from None
 
     def restore_latest(self) -> bool:
         """Restores the newest checkpoint, all of it; returns whether there is one."""
@@ -163,32 +169,35 @@ def assign_weights(variables: Mapping[str, tf.Variable], weights: Mapping[str, n
 def write_run_files(
     directory: Path, *, config: AlbertConfig, run_config: dict[str, Any], tokenizer: SentencePieceTokenizer | None
 ) -> None:
-    """Writes what makes a run's directory self-contained, and checks it against what an earlier start wrote there.
+    """Writes what makes a run's directory self-contained.
 
-    A run is continued with its own settings: another model or another value in `run_config` raises UserError.
+    Where it has a checkpoint, the run is continued with its own settings: another model, tokenizer or value in
+    `run_config` raises UserError.
     """
-    _match_or_write(directory / CONFIG_FILE, config.to_dict(), what="model configuration")
-    _match_or_write(directory / RUN_CONFIG_FILE, run_config, what="run configuration")
+    started = tf.train.latest_checkpoint(str(directory)) is not None
+    files = {CONFIG_FILE: config.to_dict(), RUN_CONFIG_FILE: run_config}
+    if started:
+        for name, values in files.items():
+            _check_unchanged(directory / name, values)
+    for name, values in files.items():
+        write_json(directory / name, values)
     if tokenizer is not None:
         saved = directory / TOKENIZER_DIRECTORY
-        if saved.exists() and SentencePieceTokenizer.load(saved).fingerprint != tokenizer.fingerprint:
+        if started and saved.exists() and SentencePieceTokenizer.load(saved).fingerprint != tokenizer.fingerprint:
             raise UserError(f"{directory} was started with another tokenizer; choose another --output_dir")
         tokenizer.save(saved)
     write_json(directory / ENVIRONMENT_FILE, _environment())
 
 
-def _match_or_write(path: Path, values: dict[str, Any], *, what: str) -> None:
-    if path.exists():
-        recorded = read_json(path, what=what)
-        different = [key for key in {**recorded, **values} if recorded.get(key) != values.get(key)]
-        if different:
-            key = different[0]
-            raise UserError(
-                f"{path.parent} was started with {key}={recorded.get(key)!r} and is now asked for {values.get(key)!r}; "
-                "a run is continued with its own settings: choose another --output_dir, or restore the setting"
-            )
-        return
-    write_json(path, values)
+def _check_unchanged(path: Path, values: dict[str, Any]) -> None:
+    recorded = read_json(path, what="record of the run")
+    different = [key for key in {**recorded, **values} if recorded.get(key) != values.get(key)]
+    if different:
+        key = different[0]
+        raise UserError(
+            f"{path.parent} was started with {key}={recorded.get(key)!r} and is now asked for {values.get(key)!r}; "
+            "a run is continued with its own settings: choose another --output_dir, or restore the setting"
+        )
 
 
 def _environment() -> dict[str, Any]:

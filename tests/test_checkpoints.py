@@ -120,10 +120,12 @@ def test_run_files_hold_what_a_run_needs_and_refuse_another_run(tmp_path, englis
     write = lambda **changes: checkpoints.write_run_files(  # noqa: E731
         tmp_path, **{"config": config, "run_config": {"learning_rate": 1.0}, "tokenizer": english_tokenizer, **changes}
     )
-    write()
-    write()
+    write(run_config={"learning_rate": 5.0})
+    write()  # without a checkpoint nothing has begun, and anything may change
     names = {path.name for path in tmp_path.iterdir()}
     assert names == {"albert_config.json", "run_config.json", "environment.json", "tokenizer"}
+    make(tmp_path, seed=1)[0].save()
+    write()
     with pytest.raises(UserError, match="started with learning_rate=1.0 and is now asked for 2.0"):
         write(run_config={"learning_rate": 2.0})
     with pytest.raises(UserError, match="started with num_hidden_layers=3 and is now asked for 4"):
