@@ -84,8 +84,9 @@ class RunCheckpoints:
         try:
             self._manager.save(checkpoint_number=step)
         except tf.errors.OpError as error:
+            reason = error.message.split("}} ")[-1]
             raise UserError(
-                f"{path} could not be written ({error.message.split('}} ')[-1]}); is the disk full? The checkpoint before is in force"
+                f"{path} could not be written ({reason}); is the disk full? The checkpoint before it is in force"
             ) from None
 
     def restore_latest(self) -> bool:
