@@ -93,6 +93,11 @@ class RunCheckpoints:
         """Restores the newest checkpoint, all of it; returns whether there is one."""
         latest = self._manager.latest_checkpoint
         if latest is None:
+            if list(self._directory.glob(f"{CHECKPOINT_NAME}-*.index")):
+                raise UserError(
+                    f"{self._directory} has checkpoints, but its file 'checkpoint', which says which is the newest, is "
+                    "missing or damaged; restore it, or choose another --output_dir"
+                )
             return False
         try:
             self._checkpoint.restore(latest).assert_consumed()

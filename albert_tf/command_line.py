@@ -45,9 +45,9 @@ def run_command(
     except KeyboardInterrupt:
         return _end("Interrupted. Nothing unfinished was left looking whole.", EXIT_INTERRUPTED)
     except OSError as error:
-        if error.errno == errno.ENOSPC:
+        if error.errno in (errno.ENOSPC, errno.EDQUOT):
             return _end(f"Error: the disk is full ({error.filename or 'while writing'})", EXIT_USER_ERROR)
-        if error.errno in (errno.EACCES, errno.EROFS, errno.ENOENT, errno.EISDIR, errno.ENOTDIR, errno.EDQUOT):
+        if error.errno in (errno.EACCES, errno.EROFS, errno.ENOENT, errno.EISDIR, errno.ENOTDIR, errno.EEXIST):
             return _end(f"Error: {error.strerror}: {error.filename}", EXIT_USER_ERROR)
         raise
 

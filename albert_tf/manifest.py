@@ -14,6 +14,7 @@ from albert_tf.tokenizer import SentencePieceTokenizer
 MANIFEST_FILE = "manifest.json"
 TOKENIZER_DIRECTORY = "tokenizer"
 TOKEN_COUNTS_FILE = "token_counts.npy"
+UNFINISHED_DIRECTORY = ".spill"  # work of a run that makes records; gone when it is done
 FORMAT_VERSION = 1
 
 PAIR_TASKS = ("sop", "nsp", "none")
@@ -68,6 +69,9 @@ class RecordsDirectory:
         Files of several directories with manifests, or files that the manifest does not list, raise UserError.
         """
         directories = sorted({file.parent for file in files if (file.parent / MANIFEST_FILE).exists()})
+        unfinished = [file.parent for file in files if (file.parent / UNFINISHED_DIRECTORY).exists()]
+        if unfinished:
+            raise UserError(f"the records in {unfinished[0]} are not finished; repeat the command that makes them")
         if not directories:
             return None
         outside = [file for file in files if file.parent != directories[0]]

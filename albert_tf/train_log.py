@@ -10,6 +10,8 @@ from typing import Any
 import tensorflow as tf
 from absl import logging
 
+from albert_tf.files import whole_file
+
 METRICS_FILE = "metrics.jsonl"
 
 # Shown in progress lines, in this order and under these short names.
@@ -37,7 +39,8 @@ class TrainLog:
         self._began = time.monotonic()
         self._start_step = start_step
         kept = [line for line in _complete_lines(self._path) if json.loads(line)["step"] <= start_step]
-        self._path.write_text("".join(line + "\n" for line in kept), encoding="utf-8")
+        with whole_file(self._path) as temporary:
+            temporary.write_text("".join(line + "\n" for line in kept), encoding="utf-8")
 
     def write(self, split: str, step: int, metrics: Mapping[str, float]) -> None:
         """Records metrics of `step` and shows them on one line."""

@@ -105,7 +105,8 @@ def train(
     """Trains from the current step to the last, with a checkpoint (and evaluation) at every interval and at the end.
 
     `make_dataset(step)` gives the global batches that follow `step`. Raises Interrupted after SIGINT or SIGTERM, with
-    the state saved, and UserError where the loss is not finite, with nothing saved.
+    the state saved, and UserError where the loss or its gradient is not finite, with
+    nothing saved.
     """
     run_steps = _compile_steps(trainee, objective, strategy=strategy, random_seed=settings.random_seed)
     step = int(trainee.global_step.numpy())
@@ -121,10 +122,10 @@ def train(
             seconds = time.monotonic() - began
             step += steps
             metrics = _summarize(values, objective, steps=steps)
-            if not math.isfinite(metrics["loss"]):
+            if not (math.isfinite(metrics["loss"]) and math.isfinite(metrics["gradient_norm"])):
                 raise UserError(
-                    f"the loss is not finite at step {step}; nothing was saved since the last checkpoint. "
-                    "Lower --learning_rate or lengthen --num_warmup_steps"
+                    f"the loss or its gradient is not finite at step {step}; nothing was saved since the last "
+                    "checkpoint. Lower --learning_rate or lengthen --num_warmup_steps"
                 )
             metrics["tokens_per_second"] = _tokens(values, objective) / seconds
             metrics["steps_per_second"] = steps / seconds
@@ -134,7 +135,7 @@ def train(
                 checkpoints.save()
                 if evaluate and not stop:
                     log.write("eval", step, evaluate())
-            if stop and step < settings.num_train_steps:
+            if stop:
                 raise Interrupted(stop[0], step)
 
 

@@ -15,10 +15,10 @@ _HEADING = re.compile(r"#{1,6}\s")
 _THEMATIC_BREAK = re.compile(r"(?:-\s*){3,}|(?:\*\s*){3,}|(?:_\s*){3,}")
 
 # A sentence ends at . ! ? or an ellipsis, with any closing quotes and brackets, before a space and a new beginning
-# (anything but a lower-case letter), or at a full-width mark, which needs no space.
+# (anything but a lower-case letter), or at a full-width mark, which needs no space. A run of marks is tried once only.
 _CLOSING = "\"'\u2019\u201d\u00bb)\\]}\u300d\u300f\uff09\u3011"
 _SENTENCE_END = re.compile(
-    rf"(?P<latin>[.!?\u2026\u0964\u061f\u06d4]+[{_CLOSING}]*)(?=\s+(?P<next>\S))"
+    rf"(?<![.!?\u2026\u0964\u061f\u06d4])(?P<latin>[.!?\u2026\u0964\u061f\u06d4]++[{_CLOSING}]*+)(?=\s+(?P<next>\S))"
     rf"|[\u3002\uff01\uff1f\uff0e]+[{_CLOSING}]*"
 )
 # A period after these, or after a single capital letter (an initial), does not end a sentence.
@@ -43,7 +43,6 @@ _ABBREVIATIONS = frozenset(
         "e.g",
         "i.e",
         "cf",
-        "no",
         "vol",
         "fig",
     ]

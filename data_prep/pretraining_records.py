@@ -19,7 +19,7 @@ from tqdm import tqdm
 
 from albert_tf.errors import UserError
 from albert_tf.files import expand_globs, read_json, whole_file, write_json
-from albert_tf.manifest import MANIFEST_FILE, TOKEN_COUNTS_FILE, TOKENIZER_DIRECTORY, Manifest
+from albert_tf.manifest import MANIFEST_FILE, TOKEN_COUNTS_FILE, TOKENIZER_DIRECTORY, UNFINISHED_DIRECTORY, Manifest
 from albert_tf.run_config import RecordsConfig
 from albert_tf.tokenizer import SentencePieceTokenizer
 from albert_tf.version import __version__
@@ -27,9 +27,12 @@ from data_prep.documents import Document, ReadCounts, read_documents
 from data_prep.shard_writer import EVAL_SHARD, committed_results, shard_name, write_shard
 from data_prep.work_units import UnitResult, UnitTask, pack_units, run_unit, start_worker
 
-_SPILL_DIRECTORY = ".spill"
 _SPILL_SETTINGS_FILE = "settings.json"
 _UNKNOWN_WARNING = 0.02
+
+
+class _WorkerKilled(UserError):
+    """A worker died; the work that was finished before is kept."""
 
 
 def create_records(config: RecordsConfig) -> Manifest:
@@ -46,9 +49,11 @@ def create_records(config: RecordsConfig) -> Manifest:
     with _locked(directory):
         finished = _finished_manifest(directory, settings, tokenizer)
         manifest = finished or _make_records(config, files, tokenizer, settings)
-        shutil.rmtree(directory / _SPILL_DIRECTORY, ignore_errors=True)
-        for temporary in directory.rglob(".*.tmp-*"):  # of a run that was killed
-            temporary.unlink()
+        shutil.rmtree(directory / UNFINISHED_DIRECTORY, ignore_errors=True)
+        for place in (directory, directory / TOKENIZER_DIRECTORY):
+            for temporary in place.glob(".*.tmp-*"):  # of a run that was killed
+                if temporary.is_file():
+                    temporary.unlink()
     if finished:
         logging.info("%s holds these records already; nothing to do.", directory)
         return finished
@@ -60,11 +65,13 @@ def _make_records(
     config: RecordsConfig, files: list[Path], tokenizer: SentencePieceTokenizer, settings: dict[str, Any]
 ) -> Manifest:
     directory = Path(config.output_dir)
-    spill = directory / _SPILL_DIRECTORY
+    spill = directory / UNFINISHED_DIRECTORY
     _open_spill(spill, {**settings, "spm_model_file": tokenizer.fingerprint})
     try:
         counts, token_counts = _run_units(config, files, tokenizer, spill)
         _check_examples(config, counts)
+    except _WorkerKilled:
+        raise  # the finished units are good
     except UserError:
         shutil.rmtree(spill, ignore_errors=True)  # the text or a flag must change first
         raise
@@ -175,8 +182,9 @@ def _run_units(
                 progress.update(min(result.counts["input/characters"], total_bytes - progress.n))
             progress.update(total_bytes - progress.n)
         except concurrent.futures.process.BrokenProcessPool:
-            raise UserError(
-                "a worker process was killed, as the system does when memory runs out; lower --num_workers"
+            raise _WorkerKilled(
+                "a worker process was killed, as the system does when memory runs out; repeat the command with fewer "
+                "--num_workers to go on"
             ) from None
         except BaseException:
             for process in multiprocessing.active_children():

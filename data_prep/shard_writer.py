@@ -1,17 +1,20 @@
 """Examples to shards: workers spill them unsorted, then each shard is put in random order and renamed into place."""
 
-import contextlib
+import functools
 import mmap
+import os
 from collections.abc import Sequence
 from pathlib import Path
 from types import TracebackType
 
 import numpy as np
 
+from albert_tf.errors import UserError
 from albert_tf.files import whole_file
 from albert_tf.records import frame
 
 EVAL_SHARD = -1
+_MAPS_AT_ONCE = 128  # each takes a file descriptor
 
 _INDEX_DTYPE = np.dtype([("shard", "<i8"), ("key", "<u8"), ("offset", "<i8"), ("length", "<i8")])
 
@@ -52,6 +55,7 @@ class SpillWriter:
     def commit(self, **results: np.ndarray) -> None:
         """Ends the unit. `results` are kept beside its index, for a run that is continued after a kill."""
         self._stream.flush()
+        os.fsync(self._stream.fileno())
         index = np.concatenate([np.zeros(0, _INDEX_DTYPE), *self._index])
         with whole_file(self._path.with_suffix(".npz")) as temporary, open(temporary, "wb") as stream:
             np.savez(stream, allow_pickle=False, index=index, **results)
@@ -72,27 +76,36 @@ def write_shard(spill_directory: Path, path: Path, *, shard: int) -> int:
     Keys are hashes, so this is a random permutation of the shard; an example's shard is random too.
     """
     units = sorted(spill_directory.glob("unit-*.records"))
-    with contextlib.ExitStack() as stack:
-        maps, entries = [], []
-        for number, unit in enumerate(units):
-            with np.load(unit.with_suffix(".npz")) as arrays:
-                index = arrays["index"]
-            index = index[index["shard"] == shard]
-            entries.append((np.full(len(index), number), index))
-            stream = stack.enter_context(open(unit, "rb"))
-            maps.append(stack.enter_context(_map(stream.fileno(), unit)))
-        unit_numbers = np.concatenate([numbers for numbers, _ in entries])
-        index = np.concatenate([index for _, index in entries])
-        order = np.lexsort((index["offset"], unit_numbers, index["key"]))
-        with whole_file(path) as temporary, open(temporary, "wb") as output:
-            rows = (unit_numbers[order].tolist(), index["offset"][order].tolist(), index["length"][order].tolist())
-            for number, offset, length in zip(*rows, strict=True):
-                output.write(maps[number][offset : offset + length])
+    numbers, indexes = [], []
+    for number, unit in enumerate(units):
+        with np.load(unit.with_suffix(".npz")) as arrays:
+            index = arrays["index"]
+        indexes.append(index[index["shard"] == shard])
+        numbers.append(np.full(len(indexes[-1]), number))
+    unit_numbers, index = np.concatenate(numbers), np.concatenate(indexes)
+    order = np.lexsort((index["offset"], unit_numbers, index["key"]))
+    rows = (unit_numbers[order].tolist(), index["offset"][order].tolist(), index["length"][order].tolist())
+    spilled = _SpillReader(units)
+    with whole_file(path) as temporary, open(temporary, "wb") as output:
+        for number, offset, length in zip(*rows, strict=True):
+            output.write(spilled.read(number, offset, length))
     return len(order)
 
 
-def _map(descriptor: int, path: Path) -> "mmap.mmap | contextlib.nullcontext[bytes]":
-    """Maps a file into memory; an empty one cannot be mapped."""
-    if path.stat().st_size == 0:
-        return contextlib.nullcontext(b"")
-    return mmap.mmap(descriptor, 0, access=mmap.ACCESS_READ)
+class _SpillReader:
+    """Reads from any number of files and keeps the most recently used ones mapped."""
+
+    def __init__(self, units: Sequence[Path]) -> None:
+        self._units = units
+        self._map = functools.lru_cache(maxsize=_MAPS_AT_ONCE)(self._open)
+
+    def _open(self, number: int) -> mmap.mmap:
+        with open(self._units[number], "rb") as stream:
+            return mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ)
+
+    def read(self, number: int, offset: int, length: int) -> bytes:
+        """Returns `length` bytes of a unit; one that is shorter than its index says raises UserError."""
+        record = self._map(number)[offset : offset + length]
+        if len(record) != length:
+            raise UserError(f"{self._units[number]} is damaged; delete {self._units[number].parent} and start again")
+        return record

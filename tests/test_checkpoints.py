@@ -44,6 +44,13 @@ def test_an_empty_directory_restores_nothing(tmp_path):
     assert not make(tmp_path, seed=1)[0].restore_latest()
 
 
+def test_a_lost_state_file_does_not_restart_the_run(tmp_path):
+    make(tmp_path, seed=1)[0].save()
+    (tmp_path / "checkpoint").unlink()
+    with pytest.raises(UserError, match="has checkpoints, but its file 'checkpoint'"):
+        make(tmp_path, seed=1)[0].restore_latest()
+
+
 def test_the_newest_n_are_kept(tmp_path):
     run, _, _, step = make(tmp_path, seed=0, keep=2)
     for number in (5, 6, 7):

@@ -80,6 +80,11 @@ def test_invalid_bytes_can_be_replaced_and_are_counted(tmp_path):
     assert counts.text_bytes == path.stat().st_size
 
 
+def test_endless_marks_take_no_endless_time():
+    assert split_prose("." * 1_000_000) == ["." * 1_000_000]
+    assert split_prose("a" + "!" * 500_000 + "b") == ["a" + "!" * 500_000 + "b"]
+
+
 def test_a_byte_order_mark_is_dropped(tmp_path):
     assert read(write(tmp_path, "\ufeffone\n")) == [["one"]]
 

@@ -19,6 +19,13 @@ def test_files_without_a_manifest_have_no_directory(tmp_path):
     assert RecordsDirectory.of_files([tmp_path / "a.tfrecord"]) is None
 
 
+def test_unfinished_records_are_refused(tmp_path):
+    (tmp_path / ".spill").mkdir()
+    (tmp_path / "train-00000-of-00002.tfrecord").touch()
+    with pytest.raises(UserError, match="are not finished; repeat the command"):
+        RecordsDirectory.of_files([tmp_path / "train-00000-of-00002.tfrecord"])
+
+
 def test_a_file_from_elsewhere_is_refused(alice_records, tmp_path):
     (tmp_path / "train-x.tfrecord").touch()
     with pytest.raises(UserError, match="must come from one directory"):

@@ -1,3 +1,5 @@
+import resource
+
 import numpy as np
 import pytest
 
@@ -21,6 +23,19 @@ def test_a_shard_holds_its_examples_in_the_order_of_their_keys(tmp_path):
         path = tmp_path / f"shard{shard}"
         assert write_shard(tmp_path, path, shard=shard) == len(expected)
         assert list(read_records(path)) == expected
+
+
+def test_more_units_than_a_process_may_have_files_open(tmp_path):
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    (tmp_path / "spill").mkdir()
+    for unit in range(300):
+        spill(tmp_path / "spill", unit, [b"%d" % unit], [0], [(unit * 7) % 300])
+    resource.setrlimit(resource.RLIMIT_NOFILE, (min(soft, 280), hard))
+    try:
+        assert write_shard(tmp_path / "spill", tmp_path / "shard", shard=0) == 300
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    assert len(set(read_records(tmp_path / "shard"))) == 300
 
 
 def test_results_of_committed_units_come_back(tmp_path):

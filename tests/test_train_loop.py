@@ -159,7 +159,19 @@ def test_a_loss_that_is_not_finite_stops_without_saving(tmp_path):
         return {**terms, "masked_lm_loss": (total * float("nan"), weight)}
 
     run = Run(tmp_path)
-    with pytest.raises(UserError, match="the loss is not finite at step 2"):
+    with pytest.raises(UserError, match="the loss or its gradient is not finite at step 2"):
+        run.train(loss_fn=broken)
+    assert not list(tmp_path.glob("*.index"))
+
+
+def test_a_gradient_that_is_not_finite_stops_without_saving(tmp_path):
+    def broken(model, batch, *, dropout_seed):
+        terms = pretraining_loss(model, batch, dropout_seed=dropout_seed)
+        total, weight = terms["masked_lm_loss"]
+        return {**terms, "masked_lm_loss": (total + tf.sqrt(total * 0.0), weight)}  # its gradient is infinity times 0
+
+    run = Run(tmp_path)
+    with pytest.raises(UserError, match="the loss or its gradient is not finite"):
         run.train(loss_fn=broken)
     assert not list(tmp_path.glob("*.index"))
 
