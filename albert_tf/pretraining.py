@@ -22,8 +22,6 @@ from albert_tf.checkpoints import (
 )
 from albert_tf.config import AlbertConfig
 from albert_tf.errors import UserError
-from albert_tf.export import MANIFEST_FILE as EXPORT_MANIFEST_FILE
-from albert_tf.export import ExportSource, export_saved_model
 from albert_tf.files import expand_globs, read_json
 from albert_tf.heads import AlbertWithHeads
 from albert_tf.input_pipeline import Records, evaluation_dataset, open_records, training_dataset
@@ -107,6 +105,8 @@ def pretrain(config: PretrainConfig) -> int:
     evaluate = _make_evaluate(config, trainee.model, data, strategy)
     try:
         _train_or_say_done(config, trainee, data, strategy, checkpoints=checkpoints, evaluate=evaluate, log=log)
+    except tf.errors.DataLossError as error:
+        raise UserError(f"a training record is damaged ({error.message}); make the records again") from None
     except Interrupted as stopped:
         logging.info("Stopped at step %d of %d with a checkpoint; the same command goes on from there.",
                      stopped.step, config.num_train_steps)  # fmt: skip
@@ -287,11 +287,13 @@ def _dataset_from_step(records: Records, step: int, *, batch_size: int, seed: in
 
 def _export(config: PretrainConfig, step: int) -> Path:
     """Exports the newest checkpoint, unless that was done before; returns where it is."""
+    from albert_tf import export  # imports tensorflow-text, which training does without
+
     target = Path(config.export_dir or "") / str(_EXPORT_VERSION)
-    source = ExportSource.load(config.output_dir)
+    source = export.ExportSource.load(config.output_dir)
     if not target.exists():
-        return export_saved_model(source, output_dir=target.parent, version=_EXPORT_VERSION)
-    exported = read_json(target / "assets" / EXPORT_MANIFEST_FILE, what="export manifest")
+        return export.export_saved_model(source, output_dir=target.parent, version=_EXPORT_VERSION)
+    exported = read_json(target / "assets" / export.MANIFEST_FILE, what="export manifest")
     if exported["checkpoint"] != Path(source.checkpoint).name or (
         exported["tokenizer_fingerprint"] != source.tokenizer.fingerprint
     ):
