@@ -1,7 +1,5 @@
 """Examples to shards: workers spill them unsorted, then each shard is put in random order and renamed into place."""
 
-import functools
-import mmap
 import os
 from collections.abc import Sequence
 from pathlib import Path
@@ -14,7 +12,6 @@ from albert_tf.files import whole_file
 from albert_tf.records import frame
 
 EVAL_SHARD = -1
-_MAPS_AT_ONCE = 128  # each takes a file descriptor
 
 _INDEX_DTYPE = np.dtype([("shard", "<i8"), ("key", "<u8"), ("offset", "<i8"), ("length", "<i8")])
 
@@ -85,27 +82,22 @@ def write_shard(spill_directory: Path, path: Path, *, shard: int) -> int:
     unit_numbers, index = np.concatenate(numbers), np.concatenate(indexes)
     order = np.lexsort((index["offset"], unit_numbers, index["key"]))
     rows = (unit_numbers[order].tolist(), index["offset"][order].tolist(), index["length"][order].tolist())
-    spilled = _SpillReader(units)
     with whole_file(path) as temporary, open(temporary, "wb") as output:
         for number, offset, length in zip(*rows, strict=True):
-            output.write(spilled.read(number, offset, length))
+            output.write(_read(units[number], offset, length))
     return len(order)
 
 
-class _SpillReader:
-    """Reads from any number of files and keeps the most recently used ones mapped."""
+def _read(unit: Path, offset: int, length: int) -> bytes:
+    """Returns `length` bytes of a unit's file; one that is shorter than its index says raises UserError.
 
-    def __init__(self, units: Sequence[Path]) -> None:
-        self._units = units
-        self._map = functools.lru_cache(maxsize=_MAPS_AT_ONCE)(self._open)
-
-    def _open(self, number: int) -> mmap.mmap:
-        with open(self._units[number], "rb") as stream:
-            return mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ)
-
-    def read(self, number: int, offset: int, length: int) -> bytes:
-        """Returns `length` bytes of a unit; one that is shorter than its index says raises UserError."""
-        record = self._map(number)[offset : offset + length]
-        if len(record) != length:
-            raise UserError(f"{self._units[number]} is damaged; delete {self._units[number].parent} and start again")
-        return record
+    Opened for each record: there may be more units than file descriptors, and mapped files would count as memory.
+    """
+    descriptor = os.open(unit, os.O_RDONLY)
+    try:
+        record = os.pread(descriptor, length, offset)
+    finally:
+        os.close(descriptor)
+    if len(record) != length:
+        raise UserError(f"{unit} is damaged; delete {unit.parent} and start again")
+    return record
