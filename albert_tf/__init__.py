@@ -9,6 +9,8 @@ from albert_tf.version import __version__
 _PUBLIC_NAMES = {
     "AlbertConfig": "config",
     "SentencePieceTokenizer": "tokenizer",
+    "WordPieceTokenizer": "tokenizer",
+    "load_tokenizer": "tokenizer",
     "AlbertEncoder": "encoder",
     "AlbertWithHeads": "heads",
     "TransformerBlock": "layers",

@@ -22,14 +22,13 @@ from albert_tf.files import read_json, write_json
 from albert_tf.heads import AlbertWithHeads
 from albert_tf.optimizers import AlbertOptimizer
 from albert_tf.sharing import BlockIndex
-from albert_tf.tokenizer import SentencePieceTokenizer
+from albert_tf.tokenizer import TOKENIZER_DIRECTORY, Tokenizer, load_tokenizer
 from albert_tf.version import __version__
 from albert_tf.weight_maps import weight_names
 
 CONFIG_FILE = "albert_config.json"
 RUN_CONFIG_FILE = "run_config.json"
 ENVIRONMENT_FILE = "environment.json"
-TOKENIZER_DIRECTORY = "tokenizer"
 CHECKPOINT_NAME = "model.ckpt"
 
 _VALUE_SUFFIX = "/.ATTRIBUTES/VARIABLE_VALUE"
@@ -173,7 +172,7 @@ def assign_weights(variables: Mapping[str, tf.Variable], weights: Mapping[str, n
 
 
 def write_run_files(
-    directory: Path, *, config: AlbertConfig, run_config: dict[str, Any], tokenizer: SentencePieceTokenizer | None
+    directory: Path, *, config: AlbertConfig, run_config: dict[str, Any], tokenizer: Tokenizer | None
 ) -> None:
     """Writes what makes a run's directory self-contained.
 
@@ -189,7 +188,7 @@ def write_run_files(
         write_json(directory / name, values)
     if tokenizer is not None:
         saved = directory / TOKENIZER_DIRECTORY
-        if started and saved.exists() and SentencePieceTokenizer.load(saved).fingerprint != tokenizer.fingerprint:
+        if started and saved.exists() and load_tokenizer(saved).fingerprint != tokenizer.fingerprint:
             raise UserError(f"{directory} was started with another tokenizer; choose another --output_dir")
         tokenizer.save(saved)
     write_json(directory / ENVIRONMENT_FILE, _environment())

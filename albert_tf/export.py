@@ -19,7 +19,6 @@ from absl import logging
 
 from albert_tf.checkpoints import (
     CONFIG_FILE,
-    TOKENIZER_DIRECTORY,
     assign_weights,
     checkpoint_prefix,
     named_variables,
@@ -30,7 +29,7 @@ from albert_tf.errors import UserError
 from albert_tf.files import write_json
 from albert_tf.graph_tokenizer import GraphTokenizer
 from albert_tf.heads import AlbertWithHeads
-from albert_tf.tokenizer import SentencePieceTokenizer
+from albert_tf.tokenizer import TOKENIZER_DIRECTORY, Tokenizer, load_tokenizer
 from albert_tf.version import __version__
 
 MANIFEST_FILE = "export_manifest.json"
@@ -42,7 +41,7 @@ _CHECK_TEXTS = ("The quick brown fox jumps over the lazy dog.", "", "Two sentenc
 class ServedEncoder(tf.Module):
     """Plain text to embeddings. Tracks variables, not Keras layers, which the loader of TF Serving cannot restore."""
 
-    def __init__(self, model: AlbertWithHeads, tokenizer: SentencePieceTokenizer, *, max_seq_length: int) -> None:
+    def __init__(self, model: AlbertWithHeads, tokenizer: Tokenizer, *, max_seq_length: int) -> None:
         super().__init__(name="albert")
         self.variables_of_model = [variable.value for variable in model.encoder.variables]
         self.tokenizer = GraphTokenizer(tokenizer)
@@ -83,7 +82,7 @@ class ExportSource:
 
     weights: Mapping[str, np.ndarray]
     config: AlbertConfig
-    tokenizer: SentencePieceTokenizer
+    tokenizer: Tokenizer
     checkpoint: str
 
     @classmethod
@@ -98,7 +97,7 @@ class ExportSource:
         return cls(
             weights=read_weights(prefix),
             config=AlbertConfig.load(directory / CONFIG_FILE),
-            tokenizer=SentencePieceTokenizer.load(directory / TOKENIZER_DIRECTORY),
+            tokenizer=load_tokenizer(directory / TOKENIZER_DIRECTORY),
             checkpoint=prefix,
         )
 

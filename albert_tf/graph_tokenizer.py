@@ -7,7 +7,8 @@ from collections.abc import Callable
 import tensorflow as tf
 import tensorflow_text
 
-from albert_tf.tokenizer import SentencePieceTokenizer
+from albert_tf.errors import UserError
+from albert_tf.tokenizer import SentencePieceTokenizer, Tokenizer
 
 # RE2's \s and \p{Mn} are other sets than Python's, so both classes are spelt out from Python's own tables.
 # tf.strings.lower would cut the string at a NUL; this noncharacter is unknown to SentencePiece as well.
@@ -21,7 +22,9 @@ class GraphTokenizer(tf.Module):
     pieces have the same score ("6 66" and "66 6"), its SentencePiece may choose the other one.
     """
 
-    def __init__(self, tokenizer: SentencePieceTokenizer) -> None:
+    def __init__(self, tokenizer: Tokenizer) -> None:
+        if not isinstance(tokenizer, SentencePieceTokenizer):
+            raise UserError("the exported graph tokenises with SentencePiece only, not with a WordPiece vocabulary")
         super().__init__(name="tokenizer")
         self._lower_case = tokenizer.settings.lower_case
         self._sentencepiece = tensorflow_text.SentencepieceTokenizer(model=tokenizer.model, out_type=tf.int32)

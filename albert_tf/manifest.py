@@ -9,10 +9,9 @@ import numpy as np
 
 from albert_tf.errors import UserError
 from albert_tf.files import read_json, write_json
-from albert_tf.tokenizer import SentencePieceTokenizer
+from albert_tf.tokenizer import TOKENIZER_DIRECTORY, Tokenizer, load_tokenizer
 
 MANIFEST_FILE = "manifest.json"
-TOKENIZER_DIRECTORY = "tokenizer"
 TOKEN_COUNTS_FILE = "token_counts.npy"
 UNFINISHED_DIRECTORY = ".spill"  # work of a run that makes records; gone when it is done
 FORMAT_VERSION = 1
@@ -85,9 +84,9 @@ class RecordsDirectory:
                 raise UserError(f"{file} is not listed in {directories[0] / MANIFEST_FILE}; it comes from another run")
         return cls(path=directories[0], manifest=manifest)
 
-    def load_tokenizer(self) -> SentencePieceTokenizer:
+    def load_tokenizer(self) -> Tokenizer:
         """Loads the tokenizer that made the records and checks that it is the same."""
-        tokenizer = SentencePieceTokenizer.load(self.path / TOKENIZER_DIRECTORY)
+        tokenizer = load_tokenizer(self.path / TOKENIZER_DIRECTORY)
         if tokenizer.fingerprint != self.manifest.tokenizer_fingerprint:
             raise UserError(f"the tokenizer in {self.path / TOKENIZER_DIRECTORY} is not the one that made the records")
         return tokenizer

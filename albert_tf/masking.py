@@ -10,7 +10,7 @@ from typing import NamedTuple
 import numpy as np
 
 from albert_tf.keyed_random import derive_keys, random_bits, uniforms
-from albert_tf.tokenizer import SentencePieceTokenizer
+from albert_tf.tokenizer import Tokenizer
 
 MASK_SHARE, UNCHANGED_SHARE = 0.8, 0.1  # the rest is replaced by a random piece
 
@@ -58,7 +58,7 @@ def mask_examples(
     lengths: np.ndarray,
     *,
     keys: np.ndarray,
-    tokenizer: SentencePieceTokenizer,
+    tokenizer: Tokenizer,
     settings: MaskingSettings,
 ) -> MaskedExamples:
     """Chooses and replaces targets in `input_ids` [N, max_seq_length], of which `lengths` [N] are tokens.
@@ -148,7 +148,7 @@ def _replace_targets(
     *,
     boundary: np.ndarray,
     keys: np.ndarray,
-    tokenizer: SentencePieceTokenizer,
+    tokenizer: Tokenizer,
     settings: MaskingSettings,
 ) -> MaskedExamples:
     """Replaces each target by [MASK] (80 %), itself (10 %) or a random ordinary piece (10 %), and lists them."""

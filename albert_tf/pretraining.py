@@ -30,7 +30,7 @@ from albert_tf.manifest import RecordsDirectory
 from albert_tf.optimizers import AlbertOptimizer, LearningRateSchedule
 from albert_tf.run_config import PretrainConfig
 from albert_tf.summary import summary_lines
-from albert_tf.tokenizer import SentencePieceTokenizer
+from albert_tf.tokenizer import Tokenizer, load_tokenizer
 from albert_tf.train_log import TrainLog
 from albert_tf.train_loop import Interrupted, LoopSettings, Objective, Trainee, make_evaluator, train
 from albert_tf.weight_maps import MASKED_LM, SENTENCE_ORDER
@@ -51,7 +51,7 @@ class _Data:
     train: Records
     evaluation: Records | None
     directory: RecordsDirectory | None
-    tokenizer: SentencePieceTokenizer | None
+    tokenizer: Tokenizer | None
 
     @property
     def heads(self) -> tuple[str, ...]:
@@ -140,7 +140,7 @@ def _open_data(config: PretrainConfig) -> _Data:
         evaluation = open_records(eval_files, directory=RecordsDirectory.of_files(eval_files), **lengths)
     tokenizer = directory.load_tokenizer() if directory else None
     if config.spm_model_file:
-        given = SentencePieceTokenizer.load(config.spm_model_file, lower_case=config.do_lower_case)
+        given = load_tokenizer(config.spm_model_file, lower_case=config.do_lower_case)
         if tokenizer and tokenizer.fingerprint != given.fingerprint:
             raise UserError(
                 f"--spm_model_file={config.spm_model_file} is not the tokenizer of the records; drop the flag"

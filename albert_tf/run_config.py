@@ -51,6 +51,11 @@ class VocabConfig(TextConfig):
 
     vocab_size: int = option("Number of pieces, the special ones included.", default=30000)
     do_lower_case: bool = option("Lower-case the text; stored with the vocabulary.", default=True)
+    strip_accents: bool = option(
+        "Decompose characters (NFKD) and drop accents; stored with the vocabulary. Korean, Japanese and Indic scripts "
+        "lose much by it: turn it off for them.",
+        default=True,
+    )
     character_coverage: float = option("Share of the characters that get a piece.", default=0.99995)
     input_sentence_size: int = option("Train on at most this many sentences, drawn at random.", default=10_000_000)
     random_seed: int = option("Seed of the sample.", default=12345)

@@ -19,9 +19,9 @@ from tqdm import tqdm
 
 from albert_tf.errors import UserError
 from albert_tf.files import expand_globs, read_json, whole_file, write_json
-from albert_tf.manifest import MANIFEST_FILE, TOKEN_COUNTS_FILE, TOKENIZER_DIRECTORY, UNFINISHED_DIRECTORY, Manifest
+from albert_tf.manifest import MANIFEST_FILE, TOKEN_COUNTS_FILE, UNFINISHED_DIRECTORY, Manifest
 from albert_tf.run_config import RecordsConfig
-from albert_tf.tokenizer import SentencePieceTokenizer
+from albert_tf.tokenizer import TOKENIZER_DIRECTORY, Tokenizer, load_tokenizer
 from albert_tf.version import __version__
 from data_prep.documents import Document, ReadCounts, read_documents
 from data_prep.shard_writer import EVAL_SHARD, committed_results, shard_name, write_shard
@@ -42,7 +42,7 @@ def create_records(config: RecordsConfig) -> Manifest:
     was killed, its finished units are used. A directory that another process is writing raises UserError.
     """
     files = expand_globs(config.input_file, flag="--input_file")
-    tokenizer = SentencePieceTokenizer.load(config.spm_model_file, lower_case=config.do_lower_case)
+    tokenizer = load_tokenizer(config.spm_model_file, lower_case=config.do_lower_case)
     settings = _settings(config, files)
     directory = Path(config.output_dir)
     directory.mkdir(parents=True, exist_ok=True)
@@ -61,9 +61,7 @@ def create_records(config: RecordsConfig) -> Manifest:
     return manifest
 
 
-def _make_records(
-    config: RecordsConfig, files: list[Path], tokenizer: SentencePieceTokenizer, settings: dict[str, Any]
-) -> Manifest:
+def _make_records(config: RecordsConfig, files: list[Path], tokenizer: Tokenizer, settings: dict[str, Any]) -> Manifest:
     directory = Path(config.output_dir)
     spill = directory / UNFINISHED_DIRECTORY
     _open_spill(spill, {**settings, "spm_model_file": tokenizer.fingerprint})
@@ -134,7 +132,7 @@ def _settings(config: RecordsConfig, files: list[Path]) -> dict[str, Any]:
     return settings
 
 
-def _finished_manifest(directory: Path, settings: dict[str, Any], tokenizer: SentencePieceTokenizer) -> Manifest | None:
+def _finished_manifest(directory: Path, settings: dict[str, Any], tokenizer: Tokenizer) -> Manifest | None:
     """Returns the manifest of a finished run with equal settings, None without one; other settings raise UserError."""
     if not (directory / MANIFEST_FILE).exists():
         return None
@@ -155,7 +153,7 @@ def _documents(files: list[Path], config: RecordsConfig, counts: ReadCounts) -> 
 
 
 def _run_units(
-    config: RecordsConfig, files: list[Path], tokenizer: SentencePieceTokenizer, spill: Path
+    config: RecordsConfig, files: list[Path], tokenizer: Tokenizer, spill: Path
 ) -> tuple[collections.Counter, np.ndarray]:
     """Runs all units in worker processes, with few in flight, and adds up their counts."""
     workers = config.num_workers or len(os.sched_getaffinity(0))
@@ -166,7 +164,7 @@ def _run_units(
         workers,
         mp_context=multiprocessing.get_context("spawn"),
         initializer=start_worker,
-        initargs=(config, tokenizer.model, tokenizer.settings.lower_case, spill),
+        initargs=(config, tokenizer, spill),
     )
     total_bytes = sum(file.stat().st_size for file in files)
     with tqdm(total=total_bytes, unit="B", unit_scale=True, desc="Text to examples", mininterval=1.0) as progress:

@@ -16,7 +16,7 @@ from tqdm import tqdm
 from albert_tf.errors import UserError
 from albert_tf.files import expand_globs, read_json, write_json
 from albert_tf.run_config import VocabConfig
-from albert_tf.tokenizer import (
+from albert_tf.sentencepiece_tokenizer import (
     CLS,
     MASK,
     MODEL_FILE,
@@ -24,9 +24,9 @@ from albert_tf.tokenizer import (
     SEP,
     UNK,
     SentencePieceTokenizer,
-    TokenizerSettings,
     normalize,
 )
+from albert_tf.tokenizer import TokenizerSettings
 from data_prep.documents import ReadCounts, read_documents
 
 TRAINING_FILE = "vocab_training.json"
@@ -54,7 +54,9 @@ def train_vocabulary(config: VocabConfig) -> SentencePieceTokenizer:
     model = _train(config, _sentences(config, files, counts))
     if not counts.text_bytes:
         raise UserError("--input_file has no text")
-    tokenizer = SentencePieceTokenizer(model, TokenizerSettings(lower_case=config.do_lower_case))
+    tokenizer = SentencePieceTokenizer(
+        model, TokenizerSettings(lower_case=config.do_lower_case, strip_accents=config.strip_accents)
+    )
     tokenizer.save(directory)
     settings["lines_with_invalid_bytes"] = counts.lines_with_invalid_bytes
     settings["fingerprint"] = tokenizer.fingerprint
@@ -113,7 +115,7 @@ def _sentences(config: VocabConfig, files: list[Path], counts: ReadCounts) -> It
                  f"{len(sample):,}", f"{seen:,}")  # fmt: skip
     sample.reverse()
     while sample:
-        yield normalize(sample.pop(), lower_case=config.do_lower_case)
+        yield normalize(sample.pop(), lower_case=config.do_lower_case, strip_accents=config.strip_accents)
 
 
 def _train(config: VocabConfig, sentences: Iterator[str]) -> bytes:

@@ -14,7 +14,7 @@ from albert_tf.keyed_random import derive_keys, uniforms
 from albert_tf.masking import MaskingSettings, mask_examples
 from albert_tf.records import encode_examples
 from albert_tf.run_config import RecordsConfig
-from albert_tf.tokenizer import SentencePieceTokenizer, TokenizerSettings
+from albert_tf.tokenizer import Tokenizer
 from data_prep.documents import Document
 from data_prep.sentence_pairs import Pairs, Unit, document_key, lay_out, make_pairs
 from data_prep.shard_writer import SpillWriter
@@ -54,7 +54,7 @@ class UnitResult(NamedTuple):
 class UnitWorker:
     """Makes the examples of work units; one for each process."""
 
-    def __init__(self, config: RecordsConfig, tokenizer: SentencePieceTokenizer, spill_directory: Path) -> None:
+    def __init__(self, config: RecordsConfig, tokenizer: Tokenizer, spill_directory: Path) -> None:
         self._config = config
         self._tokenizer = tokenizer
         self._spill_directory = spill_directory
@@ -164,11 +164,10 @@ def pack_units(documents: Iterable[Document], *, pair_task: str) -> Iterator[Uni
 _worker: UnitWorker | None = None
 
 
-def start_worker(config: RecordsConfig, model: bytes, lower_case: bool, spill_directory: Path) -> None:
+def start_worker(config: RecordsConfig, tokenizer: Tokenizer, spill_directory: Path) -> None:
     """Prepares a worker process, which ends with its parent, however that ends."""
     global _worker
     threading.Thread(target=_exit_with_parent, daemon=True).start()
-    tokenizer = SentencePieceTokenizer(model, TokenizerSettings(lower_case=lower_case))
     _worker = UnitWorker(config, tokenizer, spill_directory)
 
 

@@ -6,7 +6,7 @@ import tensorflow as tf
 from albert_tf.checkpoints import named_variables
 from albert_tf.config import AlbertConfig
 from albert_tf.heads import AlbertWithHeads
-from albert_tf.tokenizer import SentencePieceTokenizer
+from albert_tf.tokenizer import Tokenizer
 
 TINY = {
     "vocab_size": 90,
@@ -52,7 +52,7 @@ def random_batch(config: AlbertConfig, *, batch: int = 4, length: int = 12, pred
     return {**tensors, "masked_lm_weights": tf.constant(weights), "example_weights": tf.ones([batch])}
 
 
-def save_run_directory(directory, model: AlbertWithHeads, tokenizer: SentencePieceTokenizer) -> None:
+def save_run_directory(directory, model: AlbertWithHeads, tokenizer: Tokenizer) -> None:
     """Writes what run_pretraining leaves: a checkpoint with its configuration and tokenizer."""
     model.config.save(directory / "albert_config.json")
     tokenizer.save(directory / "tokenizer")

@@ -1,104 +1,66 @@
-import json
+import shutil
 
-import numpy as np
 import pytest
-import sentencepiece
 from conftest import GOLDEN
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from albert_tf.errors import UserError
-from albert_tf.tokenizer import SentencePieceTokenizer, TokenizerSettings
+from albert_tf.tokenizer import SentencePieceTokenizer, TokenizerSettings, WordPieceTokenizer, load_tokenizer
 
-TOKENIZATION = GOLDEN / "tokenization"
-
-
-def read_lines(name):
-    return [json.loads(line) for line in (TOKENIZATION / name).read_text(encoding="utf-8").splitlines()]
+MODEL = GOLDEN / "tokenization" / "spiece.model"
+VOCABULARY = GOLDEN / "tokenization" / "vocab_chinese.txt"
 
 
-def test_ids_are_the_originals_on_every_golden_string(english_tokenizer):
-    cases = read_lines("sentencepiece.jsonl")
-    assert len(cases) == 217
-    cased = SentencePieceTokenizer.load(TOKENIZATION / "spiece.model", lower_case=False)
-    for case in cases:
-        assert english_tokenizer.normalize(case["text"]) == case["ref_text"]
-        assert english_tokenizer.encode(case["text"]) == case["ref_ids"], case["id"]
-        assert cased.encode(case["text"]) == case["ref_cased_ids"], case["id"]
+@pytest.mark.parametrize(
+    ("source", "name", "kind"),
+    [
+        (MODEL, "spiece.model", SentencePieceTokenizer),
+        (MODEL, "30k-clean.model", SentencePieceTokenizer),
+        (VOCABULARY, "vocab.txt", WordPieceTokenizer),
+        (VOCABULARY, "vocab_chinese.txt", WordPieceTokenizer),
+    ],
+)
+def test_the_kind_is_found_from_the_content_of_a_file_or_of_a_released_directory(source, name, kind, tmp_path):
+    shutil.copyfile(source, tmp_path / name)
+    for path in (tmp_path / name, str(tmp_path)):
+        assert type(load_tokenizer(path)) is kind
+    assert load_tokenizer(tmp_path, lower_case=False).settings.lower_case is False
 
 
-def test_digit_comma_rule_in_mid_word():
-    tokenizer = SentencePieceTokenizer.load(TOKENIZATION / "tiny_digit_comma.model")
-    different = [
-        c["text"] for c in read_lines("tiny_digit_comma.jsonl") if tokenizer.encode(c["text"]) != c["strip_ids"]
-    ]
-    # With the piece "12," out of reach the best path begins with another piece: "▁1 2" and not "▁ 1 2".
-    assert different == ["12,000"]
-
-
-def test_the_digit_comma_rule_is_applied_once(english_tokenizer, tmp_path):
-    english_tokenizer.save(tmp_path)
-    again = SentencePieceTokenizer.load(tmp_path)
-    assert again.model == english_tokenizer.model
-    assert again.fingerprint == english_tokenizer.fingerprint
-    assert english_tokenizer.model != (TOKENIZATION / "spiece.model").read_bytes()
-
-
-def test_special_ids_are_alberts(english_tokenizer):
-    t = english_tokenizer
-    assert (t.pad_id, t.unk_id, t.cls_id, t.sep_id, t.mask_id) == (0, 1, 2, 3, 4)
-    assert t.special_ids.tolist() == [0, 1, 2, 3, 4]
-    assert t.pieces(range(5, 13)) == ["(", ")", '"', "-", ".", "–", "£", "€"]
-
-
-@pytest.mark.parametrize("literal", ["[CLS]", "[SEP]", "[MASK]", "<pad>", "a [MASK] b", "[CLS][SEP]"])
-def test_literal_control_pieces_in_text_are_ordinary_text(english_tokenizer, literal):
-    cased = SentencePieceTokenizer.load(TOKENIZATION / "spiece.model", lower_case=False)
-    for tokenizer in (english_tokenizer, cased):
-        assert not {0, 2, 3, 4} & set(tokenizer.encode(literal))
-
-
-@settings(max_examples=200, deadline=None)
-@given(st.text())
-def test_no_text_makes_a_control_id_and_normalising_is_stable(text):
-    tokenizer = SentencePieceTokenizer.load(TOKENIZATION / "spiece.model")
-    ids = tokenizer.encode(text)
-    assert not {0, 2, 3, 4} & set(ids)
-    assert tokenizer.encode_batch([text, ""]) == [ids, []]
-
-
-def test_word_starts_agree_with_the_originals_token_boundaries(english_tokenizer):
-    records = np.load(GOLDEN / "pretraining_records" / "alice_seq64.npz")
-    targets = np.zeros_like(records["input_ids"], bool)
-    rows = np.arange(len(targets))[:, None]
-    targets[rows, records["masked_lm_positions"]] = records["masked_lm_weights"] > 0
-    plain = (records["input_mask"] == 1) & (records["input_ids"] > 3) & ~targets
-    assert plain.sum() > 10_000
-    starts = english_tokenizer.word_starts[records["input_ids"]]
-    assert np.array_equal(starts[plain], records["token_boundary"][plain] == 1)
-
-
-def test_settings_are_saved_and_a_contradiction_is_refused(english_tokenizer, tmp_path):
-    SentencePieceTokenizer(english_tokenizer.model, TokenizerSettings(lower_case=False)).save(tmp_path)
-    assert SentencePieceTokenizer.load(tmp_path / "spiece.model").encode("A") != english_tokenizer.encode("A")
+@pytest.mark.parametrize(
+    ("source", "kind"), [(MODEL, SentencePieceTokenizer), (VOCABULARY, WordPieceTokenizer)], ids=["sp", "wp"]
+)
+def test_a_saved_directory_comes_back(source, kind, tmp_path):
+    tokenizer = kind(source.read_bytes(), TokenizerSettings(lower_case=False))
+    tokenizer.save(tmp_path)
+    (tmp_path / "other.model").touch()
+    again = load_tokenizer(tmp_path)
+    assert type(again) is kind
+    assert again.fingerprint == tokenizer.fingerprint
     with pytest.raises(UserError, match="says lower_case=False, and the flag asks for True"):
-        SentencePieceTokenizer.load(tmp_path, lower_case=True)
+        load_tokenizer(tmp_path, lower_case=True)
 
 
-def test_files_that_are_no_albert_model_are_refused(tmp_path):
-    listing = tmp_path / "30k-clean.vocab"
-    listing.write_text("<pad>\t0\n<unk>\t0\n▁the\t-3.4\n", encoding="utf-8")
-    with pytest.raises(UserError, match="not a SentencePiece model"):
-        SentencePieceTokenizer.load(listing)
+def test_a_path_without_one_tokenizer_is_refused(tmp_path):
+    with pytest.raises(UserError, match="holds no tokenizer"):
+        load_tokenizer(tmp_path)
+    shutil.copyfile(MODEL, tmp_path / "spiece.model")
+    shutil.copyfile(VOCABULARY, tmp_path / "vocab.txt")
+    with pytest.raises(UserError, match="holds several tokenizers: spiece.model, vocab.txt; name one"):
+        load_tokenizer(tmp_path)
     with pytest.raises(UserError, match="cannot be read: No such file"):
-        SentencePieceTokenizer.load(tmp_path / "none.model")
-    sentencepiece.SentencePieceTrainer.train(
-        sentence_iterator=iter(["some words of text to learn from"] * 20), model_prefix=str(tmp_path / "other"),
-        vocab_size=20, hard_vocab_limit=False, minloglevel=2,
-    )  # fmt: skip
-    with pytest.raises(UserError, match="no piece '<pad>'"):
-        SentencePieceTokenizer.load(tmp_path / "other.model")
+        load_tokenizer(tmp_path / "none.model")
 
 
-def test_decode_returns_normalised_text(english_tokenizer):
-    assert english_tokenizer.decode(english_tokenizer.encode("Hello,  World")) == "hello, world"
+def test_a_listing_of_a_sentencepiece_vocabulary_is_refused(tmp_path):
+    listing = tmp_path / "30k-clean.vocab"
+    listing.write_text("<pad>\t0\n<unk>\t0\n[CLS]\t0\n\u2581the\t-3.4\n", encoding="utf-8")
+    with pytest.raises(UserError, match="a .vocab listing cannot be used"):
+        load_tokenizer(listing)
+
+
+def test_an_unknown_kind_in_the_settings_is_refused(tmp_path):
+    WordPieceTokenizer.load(VOCABULARY).save(tmp_path)
+    settings = tmp_path / "tokenizer_settings.json"
+    settings.write_text(settings.read_text(encoding="utf-8").replace("wordpiece", "bytes"), encoding="utf-8")
+    with pytest.raises(UserError, match="unknown kind 'bytes'; known are sentencepiece, wordpiece"):
+        load_tokenizer(tmp_path / "vocab.txt")

@@ -44,10 +44,14 @@ def test_the_seed_decides_the_sample(alice_text, tmp_path):
     assert len(models) == 2
 
 
-def test_case_is_kept_where_asked_for_and_stored(alice_text, tmp_path):
-    tokenizer = train_vocabulary(make_config(alice_text, tmp_path, do_lower_case=False))
+def test_case_and_accents_are_kept_where_asked_for_and_stored(alice_text, tmp_path):
+    tokenizer = train_vocabulary(make_config(alice_text, tmp_path, do_lower_case=False, strip_accents=False))
     assert tokenizer.encode("Alice") != tokenizer.encode("alice")
-    assert json.loads((tmp_path / "tokenizer_settings.json").read_text()) == {"lower_case": False}
+    assert json.loads((tmp_path / "tokenizer_settings.json").read_text()) == {
+        "kind": "sentencepiece",
+        "lower_case": False,
+        "strip_accents": False,
+    }
 
 
 def test_the_same_command_again_does_nothing_and_another_is_refused(alice_text, alice_vocab):

@@ -1,0 +1,104 @@
+"""The tokenizer of the English models: SentencePiece with ALBERT's special pieces (TF1 tokenization.py)."""
+
+import re
+import unicodedata
+from collections.abc import Sequence
+
+import sentencepiece
+from sentencepiece import sentencepiece_model_pb2
+
+from albert_tf.errors import UserError
+from albert_tf.tokenizer_base import Tokenizer, TokenizerSettings
+
+MODEL_FILE = "spiece.model"
+
+PAD, UNK, CLS, SEP, MASK = "<pad>", "<unk>", "[CLS]", "[SEP]", "[MASK]"
+WORD_BOUNDARY = "\u2581"
+
+# A piece of these characters alone is punctuation, and a piece of these and a-z alone may continue a word
+# (TF1 create_pretraining_data.py, _is_start_piece_sp). The apostrophe is absent there, so "'s" begins a word.
+_PUNCTUATION = frozenset('!"#$%&()*+,-./:;?@[\\]^_`{|}~\u20ac\u00a3')
+_ENGLISH = frozenset("abcdefghijklmnopqrstuvwxyz")
+
+# The original re-encodes "digits," pieces without their comma. Making such pieces unattractive has the same effect.
+_DIGIT_COMMA = re.compile(r".*\d,", re.DOTALL)
+_DIGIT_COMMA_PENALTY = 100.0
+
+_SURROGATES = re.compile("[\ud800-\udfff]")
+
+
+def normalize(text: str, *, lower_case: bool, strip_accents: bool = True) -> str:
+    """Normalises text as TF1 tokenization.preprocess_text: spaces, NFKD, no combining characters, lower case.
+
+    A lone surrogate, which no UTF-8 text has, becomes U+FFFD. Without `strip_accents` NFKD is left out as well:
+    SentencePiece composes to NFKC by itself.
+    """
+    text = " ".join(text.split())
+    if not text.isascii():
+        text = _SURROGATES.sub("\ufffd", text)
+        if strip_accents:
+            text = unicodedata.normalize("NFKD", text)
+            text = "".join([character for character in text if not unicodedata.combining(character)])
+    return text.lower() if lower_case else text
+
+
+class SentencePieceTokenizer(Tokenizer):
+    """Text to ids and back with a SentencePiece model that has ALBERT's special pieces."""
+
+    kind = "sentencepiece"
+    file_name = MODEL_FILE
+    special_pieces = (PAD, UNK, CLS, SEP, MASK)
+
+    def __init__(self, model: bytes, settings: TokenizerSettings | None = None) -> None:
+        model = _with_digit_comma_rule(model)
+        self._processor = sentencepiece.SentencePieceProcessor(model_proto=model)
+        vocabulary = [self._processor.id_to_piece(i) for i in range(self._processor.get_piece_size())]
+        super().__init__(model, settings or TokenizerSettings(), vocabulary=vocabulary)
+
+    def normalize(self, text: str) -> str:
+        """Returns the text that SentencePiece is given."""
+        settings = self.settings
+        return normalize(text, lower_case=settings.lower_case, strip_accents=bool(settings.strip_accents))
+
+    def encode(self, text: str) -> list[int]:
+        """Returns the ids of one text, without special ids; what the vocabulary cannot spell gives `unk_id`."""
+        return self._processor.encode(self.normalize(text), out_type=int)
+
+    def encode_batch(self, texts: Sequence[str]) -> list[list[int]]:
+        """Returns the ids of each text, without special ids, on the calling thread."""
+        normalized = [self.normalize(text) for text in texts]
+        return self._processor.encode(normalized, out_type=int, num_threads=1)
+
+    def decode(self, ids: Sequence[int]) -> str:
+        """Returns the normalised text of ids; control pieces are left out."""
+        return self._processor.decode([int(i) for i in ids])
+
+    @staticmethod
+    def _original_strips_accents(lower_case: bool) -> bool:
+        return True
+
+    def _is_special(self, piece_id: int) -> bool:
+        return self._processor.is_control(piece_id) or self._processor.is_unknown(piece_id)
+
+    @staticmethod
+    def _starts_word(piece: str) -> bool:
+        if piece.startswith((WORD_BOUNDARY, "<")) or piece in _PUNCTUATION:
+            return True
+        return not all(character.lower() in _ENGLISH or character in _PUNCTUATION for character in piece)
+
+
+def _with_digit_comma_rule(model: bytes) -> bytes:
+    """Lowers the scores of pieces such as "2," by 100 (once: a model that has it already is returned unchanged)."""
+    proto = sentencepiece_model_pb2.ModelProto()
+    try:
+        proto.ParseFromString(model)
+    except Exception:  # protobuf's DecodeError moved between versions
+        proto.Clear()
+    if not proto.pieces:
+        raise UserError("not a SentencePiece model (pass the .model file; a .vocab listing cannot be used)")
+    affected = [piece for piece in proto.pieces if len(piece.piece) > 1 and _DIGIT_COMMA.fullmatch(piece.piece)]
+    lowest_other = min(piece.score for piece in proto.pieces if not _DIGIT_COMMA.fullmatch(piece.piece))
+    for piece in affected:
+        if piece.score > lowest_other - _DIGIT_COMMA_PENALTY / 2:
+            piece.score -= _DIGIT_COMMA_PENALTY
+    return proto.SerializeToString(deterministic=True)
