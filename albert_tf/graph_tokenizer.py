@@ -1,18 +1,22 @@
 """tokenizer.py's behaviour as TensorFlow ops, for export; the only module that imports tensorflow-text."""
 
+import re
 import sys
 import unicodedata
 from collections.abc import Callable
 
 import tensorflow as tf
 import tensorflow_text
+from sentencepiece import sentencepiece_model_pb2
 
 from albert_tf.errors import UserError
+from albert_tf.sentencepiece_tokenizer import MASK, WORD_BOUNDARY
 from albert_tf.tokenizer import SentencePieceTokenizer, Tokenizer
 
 # RE2's \s and \p{Mn} are other sets than Python's, so both classes are spelt out from Python's own tables.
 # tf.strings.lower would cut the string at a NUL; this noncharacter is unknown to SentencePiece as well.
 _NUL_STAND_IN = "\uffff"
+_MASK_STAND_IN = "\ufffe"  # stands for [MASK] where that is wanted, and cannot come from a text
 
 
 class GraphTokenizer(tf.Module):
@@ -27,14 +31,18 @@ class GraphTokenizer(tf.Module):
             raise UserError("the exported graph tokenises with SentencePiece only, not with a WordPiece vocabulary")
         super().__init__(name="tokenizer")
         self._lower_case = tokenizer.settings.lower_case
-        self._sentencepiece = tensorflow_text.SentencepieceTokenizer(model=tokenizer.model, out_type=tf.int32)
+        self._mask_id = tokenizer.mask_id
+        self._boundary_id = tokenizer.vocabulary.index(WORD_BOUNDARY)
+        model = _with_mask_stand_in(tokenizer.model, tokenizer.mask_id)
+        self._sentencepiece = tensorflow_text.SentencepieceTokenizer(model=model, out_type=tf.int32)
         self._spaces = _character_class(str.isspace)
         self._combining = _character_class(lambda character: unicodedata.combining(character) != 0)
 
     def normalize(self, text: tf.Tensor) -> tf.Tensor:
         """Maps strings [batch] to what SentencePiece is given; bytes that are not UTF-8 become U+FFFD."""
-        text = tf.strings.unicode_transcode(text, "UTF-8", "UTF-8", errors="replace")
-        text = tf.strings.regex_replace(text, r"\x00", _NUL_STAND_IN)
+        return self._normalize_clean(_clean(text))
+
+    def _normalize_clean(self, text: tf.Tensor) -> tf.Tensor:
         text = tf.strings.regex_replace(text, self._spaces + "+", " ")
         text = tf.strings.regex_replace(text, "^ | $", "")
         text = tensorflow_text.normalize_utf8(text, "NFKD")
@@ -44,6 +52,32 @@ class GraphTokenizer(tf.Module):
     def tokenize(self, text: tf.Tensor) -> tf.RaggedTensor:
         """Maps strings [batch] to int32 ids [batch, (tokens)], without special ids."""
         return self._sentencepiece.tokenize(self.normalize(text))
+
+    def tokenize_masked(self, text: tf.Tensor) -> tf.RaggedTensor:
+        """Tokenizes strings [batch] in which the literal [MASK] is the mask.
+
+        The mask stands for one piece: a space before it belongs to it, and what follows it without a space goes on in
+        the same word.
+        """
+        text = tf.strings.regex_replace(_clean(text), re.escape(MASK), _MASK_STAND_IN)
+        tokens = self._sentencepiece.tokenize(self._normalize_clean(text))
+        followed_by_mask = tf.concat([tokens.flat_values[1:] == self._mask_id, tf.zeros([1], tf.bool)], axis=0)
+        is_space_of_mask = (tokens.flat_values == self._boundary_id) & followed_by_mask[: tf.size(tokens.flat_values)]
+        return tf.ragged.boolean_mask(tokens, tokens.with_flat_values(~is_space_of_mask))
+
+
+def _clean(text: tf.Tensor) -> tf.Tensor:
+    """Returns valid UTF-8 without NUL and without the stand-ins."""
+    text = tf.strings.unicode_transcode(text, "UTF-8", "UTF-8", errors="replace")
+    return tf.strings.regex_replace(text, rf"[\x00{_MASK_STAND_IN}]", _NUL_STAND_IN)
+
+
+def _with_mask_stand_in(model: bytes, mask_id: int) -> bytes:
+    """Makes the mask a piece that SentencePiece finds in texts, under a name that no text has."""
+    proto = sentencepiece_model_pb2.ModelProto.FromString(model)
+    proto.pieces[mask_id].piece = _MASK_STAND_IN
+    proto.pieces[mask_id].type = proto.SentencePiece.USER_DEFINED
+    return proto.SerializeToString(deterministic=True)
 
 
 def _character_class(contains: Callable[[str], bool]) -> str:

@@ -70,3 +70,37 @@ def test_bytes_that_are_not_utf8_become_replacement_characters():
 
 def test_a_nul_does_not_cut_the_text():
     compare(["before\0after", "\0", "a\0\0 B\0"], lower=True)
+
+
+@pytest.mark.parametrize(
+    ("text", "pieces"),
+    [
+        ("The capital of France is [MASK].", "▁the ▁capital ▁of ▁france ▁is [MASK] ."),
+        ("[MASK] is [MASK] [MASK][MASK]", "[MASK] ▁is [MASK] [MASK] [MASK]"),
+        ("un[MASK]able [mask]", "▁un [MASK] able ▁[ mask ]"),
+        ("", ""),
+    ],
+)
+def test_the_mask_takes_the_space_before_it_and_leaves_the_space_after_it(text, pieces):
+    python, graph = PAIRS[True]
+    assert python.pieces(graph.tokenize_masked(tf.constant([text])).to_list()[0]) == pieces.split()
+
+
+def test_masking_a_piece_in_the_text_is_masking_its_id():
+    """The likeliest cut of a text stays so in front of each of its pieces and behind it."""
+    python, graph = PAIRS[True]
+    text = python.normalize("Oh dear! said the Rabbit; I've lost my gloves, unbelievably un-rabbit-like.")
+    ids = python.encode(text)
+    pieces = python.pieces(ids)
+    for i, piece in enumerate(pieces):
+        space = " " if piece.startswith("▁") else ""
+        parts = ["".join(pieces[:i]), space + "[MASK]", "".join(pieces[i + 1 :])]
+        masked = graph.tokenize_masked(tf.constant(["".join(parts).replace("▁", " ")])).to_list()[0]
+        assert masked == [*ids[:i], python.mask_id, *ids[i + 1 :]]
+
+
+def test_text_cannot_forge_the_mask():
+    python, graph = PAIRS[True]
+    texts = ["[MASK]", "a \ufffe b", "\ufffe[MASK]"]
+    assert all(python.mask_id not in row for row in graph.tokenize(tf.constant(texts)).to_list())
+    assert graph.tokenize_masked(tf.constant(texts[1:])).to_list()[0] == python.encode("a \uffff b")
