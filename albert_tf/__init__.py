@@ -14,6 +14,9 @@ _PUBLIC_NAMES = {
     "AlbertEncoder": "encoder",
     "AlbertWithHeads": "heads",
     "TransformerBlock": "layers",
+    "load_encoder": "loading",
+    "load_model": "loading",
+    "open_checkpoint": "loading",
 }
 
 __all__ = ["__version__", *_PUBLIC_NAMES]

@@ -38,7 +38,8 @@ _INDEXED = re.compile(r"(\w+)\((\d+),(\d+)\)")
 
 def named_variables(model: AlbertWithHeads) -> dict[str, tf.Variable]:
     """Returns the model's variables by TF1 name, in the order of the table; each variable exactly once."""
-    named = {name.tf1_name: _resolve(model, name.path).value for name in weight_names(model.config, model.head_names)}
+    names = weight_names(model.config, model.head_names, num_labels=model.num_labels, pooler=model.has_pooler)
+    named = {name.tf1_name: _resolve(model, name.path).value for name in names}
     if len(named) != len(model.trainable_variables):
         raise RuntimeError(f"the table names {len(named)} variables, the model has {len(model.trainable_variables)}")
     return named

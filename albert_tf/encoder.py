@@ -17,7 +17,7 @@ class AlbertEncoder(keras.layers.Layer):
     combines to their one `TransformerBlock`.
     """
 
-    def __init__(self, config: AlbertConfig, **kwargs: Any) -> None:
+    def __init__(self, config: AlbertConfig, *, pooler: bool = True, **kwargs: Any) -> None:
         super().__init__(**kwargs)
         self.config = config
         self.embeddings = layers.FactorizedEmbedding(
@@ -30,12 +30,7 @@ class AlbertEncoder(keras.layers.Layer):
             initializer_range=config.initializer_range,
             dtype=self.dtype_policy,
         )
-        self.plan = sharing.sharing_plan(
-            config.num_hidden_layers,
-            mode=config.parameter_sharing,
-            num_groups=config.num_hidden_groups,
-            inner_group_num=config.inner_group_num,
-        )
+        self.plan = config.sharing_plan
         self._attentions = [self._make_attention() for _ in self.attention_indices]
         self._feed_forwards = [self._make_feed_forward() for _ in self.feed_forward_indices]
         self._pairs = list(dict.fromkeys(self.plan))
@@ -45,13 +40,7 @@ class AlbertEncoder(keras.layers.Layer):
             )
             for pair in self._pairs
         ]
-        self.pooler = keras.layers.Dense(
-            config.hidden_size,
-            activation="tanh",
-            kernel_initializer=layers.truncated_normal(config.initializer_range),
-            dtype=self.dtype_policy,
-        )
-        self.pooler.build((None, config.hidden_size))
+        self.pooler = self._make_pooler() if pooler else None
         self.built = True
 
     @property
@@ -82,7 +71,7 @@ class AlbertEncoder(keras.layers.Layer):
         """Encodes `input_ids`, `input_mask` (1 for tokens, 0 for padding) and `segment_ids`, each int [batch, seq].
 
         Returns `embedding_output` [batch, seq, E], `encoder_layers` (one [batch, seq, H] for each executed block),
-        `sequence_output` (the last of them) and `pooled_output` [batch, H].
+        `sequence_output` (the last of them) and, where there is a pooler, `pooled_output` [batch, H].
         """
         options = {"dropout_seed": dropout_seed, "training": training}
         embedding_output, hidden = self.embeddings(inputs["input_ids"], inputs["segment_ids"], **options)
@@ -91,16 +80,18 @@ class AlbertEncoder(keras.layers.Layer):
             block = self.blocks[self._pairs.index(weights)]
             hidden = block(hidden, inputs["input_mask"], depth=depth, **options)
             encoder_layers.append(hidden)
-        return {
+        outputs = {
             "embedding_output": embedding_output,
             "encoder_layers": encoder_layers,
             "sequence_output": hidden,
-            "pooled_output": self.pooler(hidden[:, 0]),
         }
+        if self.pooler is not None:
+            outputs["pooled_output"] = self.pooler(hidden[:, 0])
+        return outputs
 
     def get_config(self) -> dict[str, Any]:
         """Returns the constructor's arguments."""
-        return {**super().get_config(), "config": self.config.to_dict()}
+        return {**super().get_config(), "config": self.config.to_dict(), "pooler": self.pooler is not None}
 
     @classmethod
     def from_config(cls, config: dict[str, Any]) -> "AlbertEncoder":
@@ -126,3 +117,13 @@ class AlbertEncoder(keras.layers.Layer):
             initializer_range=self.config.initializer_range,
             dtype=self.dtype_policy,
         )
+
+    def _make_pooler(self) -> keras.layers.Dense:
+        pooler = keras.layers.Dense(
+            self.config.hidden_size,
+            activation="tanh",
+            kernel_initializer=layers.truncated_normal(self.config.initializer_range),
+            dtype=self.dtype_policy,
+        )
+        pooler.build((None, self.config.hidden_size))
+        return pooler

@@ -1,12 +1,13 @@
 """An estimate of the memory that training needs, so that a hopeless run ends in a sentence at its start."""
 
+import math
 import os
 from collections.abc import Callable
 from pathlib import Path
 
-from albert_tf import sharing
 from albert_tf.config import AlbertConfig
 from albert_tf.errors import UserError
+from albert_tf.weight_maps import weight_names
 
 _GIB = 2**30
 _PROCESS_BYTES = 0.7 * _GIB  # TensorFlow itself
@@ -20,21 +21,7 @@ _HIDDEN_VALUES, _INTERMEDIATE_VALUES, _SCORE_VALUES = 8, 3, 2
 
 def count_weights(config: AlbertConfig) -> int:
     """Returns the number of weights of the encoder, without building it."""
-    hidden, inner = config.hidden_size, config.intermediate_size
-    rows = config.vocab_size + config.type_vocab_size + config.max_position_embeddings
-    embeddings = (rows + 2) * config.embedding_size
-    if config.embedding_size != hidden:
-        embeddings += (config.embedding_size + 1) * hidden
-    plan = sharing.sharing_plan(
-        config.num_hidden_layers,
-        mode=config.parameter_sharing,
-        num_groups=config.num_hidden_groups,
-        inner_group_num=config.inner_group_num,
-    )
-    attention = 4 * (hidden + 1) * hidden + 2 * hidden
-    feed_forward = (hidden + 1) * inner + (inner + 1) * hidden + 2 * hidden
-    blocks = len({w.attention for w in plan}) * attention + len({w.feed_forward for w in plan}) * feed_forward
-    return embeddings + blocks + (hidden + 1) * hidden
+    return sum(math.prod(name.shape) for name in weight_names(config, heads=()))
 
 
 def estimate_training_bytes(

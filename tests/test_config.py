@@ -26,7 +26,7 @@ def test_released_keys_load_and_are_written_back_unchanged():
 
 @pytest.mark.parametrize("path", sorted((ROOT / "configs").glob("albert_*.json")), ids=lambda p: p.stem)
 def test_shipped_configurations_load(path):
-    assert AlbertConfig.load(path).attention_head_size * AlbertConfig.load(path).num_attention_heads > 0
+    assert AlbertConfig.load(path).vocab_size > 0
 
 
 def test_own_sharing_modes_round_trip(tmp_path):

@@ -11,7 +11,8 @@ LEVELS = [
      "sentencepiece_tokenizer", "wordpiece_tokenizer", "tokenizer", "masking", "records",
      "manifest", "run_config", "command_line", "weight_maps", "memory"},
     {"layers", "losses", "optimizers", "distribution", "graph_tokenizer", "graph_packing"},
-    {"encoder", "heads", "input_pipeline", "checkpoints"},
+    {"encoder", "heads", "input_pipeline", "checkpoints",
+     "tensor_files", "foreign_checkpoints", "loading"},
     {"train_log", "train_loop", "export", "pretraining", "summary"},
     {"run_pretraining", "export_saved_model"},
 ]  # fmt: skip

@@ -1,0 +1,171 @@
+"""The files of checkpoints, tensor by tensor: TensorFlow's (native and TF1) and safetensors (Hugging Face).
+
+Nothing here knows what a tensor means; `albert_tf.weight_maps` does. A tensor is read when it is asked for, and files
+are written in parts, so that memory is bounded by the largest part and not by the model.
+"""
+
+import json
+import re
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Protocol
+
+import numpy as np
+import safetensors
+import safetensors.numpy
+import tensorflow as tf
+
+from albert_tf.errors import UserError
+
+SAFETENSORS_FILE = "model.safetensors"
+SAFETENSORS_INDEX = SAFETENSORS_FILE + ".index.json"
+
+_PART_BYTES = 2**30  # a file of more than this is written in parts
+PICKLES = (".bin", ".pt", ".pth", ".pkl")
+_VALUE_SUFFIX = "/.ATTRIBUTES/VARIABLE_VALUE"
+_OBJECT_GRAPH = "_CHECKPOINTABLE_OBJECT_GRAPH"
+
+# TensorFlow's reader translates statuses to Python's own exceptions, the one of a short file to IndexError.
+_READ_ERRORS = (tf.errors.OpError, RuntimeError, ValueError, IndexError)
+
+NamedArrays = Iterable[tuple[str, np.ndarray]]
+
+
+class Tensors(Protocol):
+    """The tensors of a checkpoint under the names that its files use."""
+
+    shapes: dict[str, tuple[int, ...]]
+
+    def read(self, name: str) -> np.ndarray:
+        """Returns one tensor, as `as_stored_here` has it; raises UserError where the file is damaged."""
+
+
+class TensorFlowTensors:
+    """A checkpoint of TensorFlow with this prefix. Data files are opened at the first `read`."""
+
+    def __init__(self, prefix: str) -> None:
+        self.prefix = prefix
+        try:
+            self._reader = tf.train.load_checkpoint(prefix)
+            shapes = self._reader.get_variable_to_shape_map()
+        except _READ_ERRORS as error:
+            raise UserError(f"checkpoint {prefix!r} cannot be read: {_first_line(error)}") from None
+        self.shapes: dict[str, tuple[int, ...]] = {name: tuple(shape) for name, shape in shapes.items()}
+
+    def read(self, name: str) -> np.ndarray:
+        """Returns one tensor; raises UserError where the data file is missing or damaged."""
+        try:
+            value = self._reader.get_tensor(name)
+        except _READ_ERRORS as error:
+            raise UserError(f"checkpoint {self.prefix!r} cannot be read: {_first_line(error)}") from None
+        return as_stored_here(value, what=f"{self.prefix}: {name}")
+
+
+class SafetensorsTensors:
+    """The tensors of safetensors files, mapped into memory."""
+
+    def __init__(self, files: list[Path]) -> None:
+        self._handles = {}
+        self.shapes: dict[str, tuple[int, ...]] = {}
+        for file in files:
+            try:
+                handle = safetensors.safe_open(str(file), framework="numpy")
+            except (safetensors.SafetensorError, OSError) as error:
+                raise UserError(f"{file} is not a whole safetensors file: {_first_line(error)}") from None
+            for name in handle.keys():  # noqa: SIM118 - the handle is not a mapping
+                self._handles[name] = handle
+                self.shapes[name] = tuple(handle.get_slice(name).get_shape())
+
+    def read(self, name: str) -> np.ndarray:
+        """Returns one tensor."""
+        return as_stored_here(self._handles[name].get_tensor(name), what=name)
+
+
+def as_stored_here(value: np.ndarray, *, what: str) -> np.ndarray:
+    """Returns weights as float32 (half precision widens exactly) and integers unchanged; others raise UserError."""
+    if value.dtype in (np.float32, np.int32, np.int64):
+        return value
+    if value.dtype.name in ("float16", "bfloat16"):
+        return value.astype(np.float32)
+    raise UserError(f"{what} is {value.dtype}; weights must be float32, float16 or bfloat16")
+
+
+def safetensors_files(path: Path) -> list[Path]:
+    """Returns the safetensors files that a file or a directory names; raises UserError where there is none."""
+    if path.is_file():
+        return [path]
+    index = path / SAFETENSORS_INDEX
+    if (path / SAFETENSORS_FILE).exists() or not index.exists():
+        files = [path / SAFETENSORS_FILE] if (path / SAFETENSORS_FILE).exists() else sorted(path.glob("*.safetensors"))
+        if len(files) == 1:
+            return files
+        raise UserError(f"{path} holds {len(files)} safetensors files; name one, or add {SAFETENSORS_INDEX}")
+    try:
+        names = sorted(set(json.loads(index.read_text(encoding="utf-8"))["weight_map"].values()))
+    except (ValueError, KeyError, TypeError, AttributeError):
+        raise UserError(f"{index} is not an index of safetensors files") from None
+    absent = [name for name in names if not (path / name).is_file()]
+    if absent:
+        raise UserError(f"{path} lacks {absent[0]}, which its {SAFETENSORS_INDEX} names")
+    return [path / name for name in names]
+
+
+def refusal_of(path: str, suffix: str) -> str:
+    """Returns the sentence that refuses a file of another kind."""
+    if suffix in PICKLES:
+        return (
+            f"{path} is a pickle ({suffix}), which can run any code when it is read; convert it where you trust it: "
+            "AlbertModel.from_pretrained(directory).save_pretrained(new_directory) of transformers writes safetensors"
+        )
+    return f"{path} is a file of another kind ({suffix}); only TensorFlow checkpoints and safetensors are read"
+
+
+def find_tensorflow_prefix(path: str) -> str | None:
+    """Returns the prefix that a prefix, one of its files or a directory names; None where there is no checkpoint.
+
+    The `checkpoint` file of a directory counts by the name in it, since its path is often another machine's. Several
+    checkpoints without such a file raise UserError.
+    """
+    directory = Path(path)
+    if directory.is_dir():
+        if (directory / "variables" / "variables.index").is_file():  # a TF-Hub module, or another SavedModel
+            return str(directory / "variables" / "variables")
+        prefixes = sorted(str(file)[: -len(".index")] for file in directory.glob("*.index"))
+        state = _checkpoint_state(directory)
+        if state is not None and str(directory / state) in prefixes:
+            return str(directory / state)
+        if len(prefixes) > 1:
+            raise UserError(
+                f"checkpoint directory {path!r} does not say which checkpoint to use: it holds {len(prefixes)} of "
+                f"them; name one, such as {prefixes[-1]!r}"
+            )
+        return prefixes[0] if prefixes else None
+    prefix = re.sub(r"\.(index|meta|data-\d+-of-\d+)$", "", path)
+    return prefix if Path(prefix + ".index").is_file() else None
+
+
+def _checkpoint_state(directory: Path) -> str | None:
+    """Returns the name of the newest checkpoint by the directory's `checkpoint` file."""
+    try:
+        text = (directory / "checkpoint").read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError):
+        return None
+    match = re.search(r'^model_checkpoint_path: "(.*)"', text, flags=re.MULTILINE)
+    return re.split(r"[/\\]", match[1])[-1] if match else None
+
+
+def native_name(key: str) -> str | None:
+    """Returns the TF1 name (of a slot too) of a key in a checkpoint of ours; None where it is not one of them."""
+    match = re.fullmatch(rf"(?:(?:weights|slots)/)?([^/]+){_VALUE_SUFFIX}", key)
+    return match[1].replace(".S", "/").replace("..", ".") if match else None
+
+
+def _native_key(name: str, *, is_slot: bool) -> str:
+    if name == "global_step":
+        return name + _VALUE_SUFFIX
+    escaped = name.replace(".", "..").replace("/", ".S")
+    return f"{'slots' if is_slot else 'weights'}/{escaped}{_VALUE_SUFFIX}"
+
+
+def _first_line(error: BaseException) -> str:
+    return str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__

@@ -1,0 +1,69 @@
+import shutil
+
+import checks
+import golden_models
+import numpy as np
+import pytest
+from conftest import GOLDEN
+
+from albert_tf import checkpoints
+from albert_tf.encoder import AlbertEncoder
+from albert_tf.errors import UserError
+from albert_tf.heads import AlbertWithHeads
+from albert_tf.loading import assign_weights, load_encoder, load_model, open_checkpoint
+
+CASES = (*golden_models.TF1_PRETRAINING, *golden_models.TF1_FINETUNED, *golden_models.HUGGING_FACE)
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_every_output_and_gradient_is_that_of_the_code_that_made_the_checkpoint(case):
+    golden_models.check(load_model(GOLDEN / case, label_head=golden_models.LABEL_HEADS.get(case)), case)
+
+
+def test_an_opened_checkpoint_says_what_it_is():
+    opened = open_checkpoint(GOLDEN / "hf" / "token_classification")
+    assert (opened.format, opened.heads, opened.num_labels, opened.labels, opened.has_pooler) == (
+        "hf", ("token_classification",), 9, None, False)  # fmt: skip
+    assert opened.shapes["bert/embeddings/word_embeddings"] == (300, 16)
+    assert opened.read("bert/encoder/embedding_hidden_mapping_in/kernel").shape == (16, 32)
+    opened = open_checkpoint(GOLDEN / "tf1_checkpoint" / "groups2_slots")
+    assert (opened.format, opened.heads, opened.config.num_hidden_groups) == (
+        "tf1", ("masked_lm", "sentence_order"), 2)  # fmt: skip
+    assert "global_step" in opened.inert and "global_step" not in opened.shapes
+
+
+def test_a_run_is_opened_with_its_tokenizer(tmp_path, english_tokenizer):
+    model = AlbertWithHeads(checks.tiny_config(vocab_size=30000))
+    weights = checks.randomize(model)
+    checks.save_run_directory(tmp_path, model, english_tokenizer)
+    opened = open_checkpoint(tmp_path)
+    assert opened.format == "native"
+    assert {name: opened.read(name).tobytes() for name in opened.shapes} == {
+        name: value.tobytes() for name, value in weights.items()
+    }
+    assert opened.load_tokenizer().fingerprint == english_tokenizer.fingerprint
+    loaded = load_encoder(tmp_path)
+    assert isinstance(loaded, AlbertEncoder)
+    batch = checks.random_batch(model.config)
+    assert np.array_equal(loaded(batch)["pooled_output"], model(batch)["pooled_output"])
+
+
+def test_what_a_model_lacks_or_does_not_use_is_an_error_that_lists_names():
+    case = GOLDEN / "tf1_checkpoint" / "plain"
+    opened = open_checkpoint(case)
+    other = AlbertWithHeads(opened.config, heads=("question_answering",))
+    with pytest.raises(UserError, match="lacks 2 of the model's 27 variables: cls/squad/output_weights"):
+        assign_weights(checkpoints.named_variables(other), opened)
+    narrow = AlbertWithHeads(checks.tiny_config())
+    with pytest.raises(
+        UserError, match=r"word_embeddings has shape \[1000, 16\], the configuration asks for \[90, 8\]"
+    ):
+        assign_weights(checkpoints.named_variables(narrow), opened)
+
+
+def test_weights_and_configuration_that_disagree_are_refused(tmp_path):
+    for file in (GOLDEN / "tf1_checkpoint" / "plain").glob("model.ckpt-best.*"):
+        shutil.copy(file, tmp_path)
+    shutil.copy(GOLDEN / "finetune_heads" / "race" / "albert_config.json", tmp_path)
+    with pytest.raises(UserError, match=r"has shape \[1000, 16\], and the configuration asks for \[300, 16\]"):
+        open_checkpoint(tmp_path)
