@@ -9,10 +9,18 @@ from typing import NamedTuple
 
 import numpy as np
 
-from albert_tf.keyed_random import derive_keys, random_bits, uniforms
+from albert_tf.keyed_random import derive_keys, random_bits
 from albert_tf.tokenizer import Tokenizer
 
 MASK_SHARE, UNCHANGED_SHARE = 0.8, 0.1  # the rest is replaced by a random piece
+
+_ORDER, _REPLACEMENT = 1, 2  # streams of random numbers
+_CONTINUES, _STARTS, _PADS, _ENCLOSES = range(4)  # kinds of pieces: of a word, padding, [CLS] or [SEP]
+
+# One random number for each word orders the visits (its highest bits) and draws the length of the n-gram.
+_WORD_BITS, _DRAW_BITS = 17, 21
+_WORD_SHIFT = np.uint64(_WORD_BITS)
+_LOW_WORD_BITS, _LOW_DRAW_BITS = np.uint64(2**_WORD_BITS - 1), np.uint64(2**_DRAW_BITS - 1)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -40,7 +48,7 @@ class _Words(NamedTuple):
     """The words of all examples, flat; those of example i are rows [offsets[i], offsets[i + 1])."""
 
     offsets: np.ndarray
-    starts: np.ndarray  # first token
+    starts: np.ndarray  # first token, counted through all examples
     ends: np.ndarray  # one past the last token
     words_left: np.ndarray  # words from this one to the end of its segment
 
@@ -65,47 +73,67 @@ def mask_examples(
 
     `keys` uint64 [N] decide every random choice. The text must be enclosed by [CLS] and [SEP] as in pre-training.
     """
-    inside = np.arange(input_ids.shape[1])[None, :] < lengths[:, None]
-    maskable = inside & (input_ids != tokenizer.cls_id) & (input_ids != tokenizer.sep_id)
-    after_special = np.zeros_like(maskable)
-    after_special[:, 1:] = ~maskable[:, :-1]
-    word_start = maskable & (tokenizer.word_starts[input_ids] | after_special)
-    unit_start = word_start if settings.do_whole_word_mask else maskable
-    words = _find_words(unit_start, maskable)
+    kinds = _piece_kinds(tokenizer)[input_ids]
+    maskable = kinds <= _STARTS
+    word_start = kinds == _STARTS
+    word_start[:, 1:] |= maskable[:, 1:] & ~maskable[:, :-1]  # what follows a special piece begins a word
+    words = _find_words(word_start if settings.do_whole_word_mask else maskable, maskable)
     chosen = _choose_ngrams(words, targets_per_example(lengths, settings), keys=keys, settings=settings)
-    word_of_token = np.cumsum(unit_start).reshape(unit_start.shape) - 1
-    targets = maskable & chosen[word_of_token] if len(chosen) else np.zeros_like(maskable)
     return _replace_targets(
         input_ids,
-        targets,
-        boundary=word_start | (inside & ~maskable),
+        _tokens_of_words(words, chosen, input_ids.shape[1]),
+        boundary=word_start | (kinds == _ENCLOSES),
         keys=keys,
         tokenizer=tokenizer,
         settings=settings,
     )
 
 
+def _piece_kinds(tokenizer: Tokenizer) -> np.ndarray:
+    """Returns uint8 [vocab_size]: what each piece is to the masker."""
+    kinds = np.where(tokenizer.word_starts, _STARTS, _CONTINUES).astype(np.uint8)
+    kinds[tokenizer.pad_id] = _PADS
+    kinds[[tokenizer.cls_id, tokenizer.sep_id]] = _ENCLOSES
+    return kinds
+
+
 def _find_words(unit_start: np.ndarray, maskable: np.ndarray) -> _Words:
     """Lists the words: a word runs from its start to the next start or special piece, which every row ends with."""
-    row_length = unit_start.shape[1]
-    starts = np.flatnonzero(unit_start)
+    rows, row_length = unit_start.shape
     boundaries = np.flatnonzero(unit_start | ~maskable)
-    ends = boundaries[np.minimum(np.searchsorted(boundaries, starts, side="right"), len(boundaries) - 1)]
-    last_in_segment = np.flatnonzero(~unit_start.reshape(-1)[ends])
-    index = np.arange(len(starts))
-    segment_last = last_in_segment[np.searchsorted(last_in_segment, index)] if len(starts) else index
-    offsets = np.concatenate([[0], np.cumsum(unit_start.sum(axis=1))])
-    row_begin = starts - starts % row_length
-    return _Words(offsets, starts - row_begin, ends - row_begin, segment_last - index + 1)
+    is_start = unit_start.reshape(-1)[boundaries]
+    index = np.flatnonzero(is_start)
+    starts, ends = boundaries[index], boundaries[np.minimum(index + 1, len(boundaries) - 1)]
+    is_last = ~is_start[np.minimum(index + 1, len(boundaries) - 1)]  # of its segment
+    last_of_segment = np.flatnonzero(is_last)[np.cumsum(is_last) - is_last]
+    offsets = np.searchsorted(starts, np.arange(rows + 1) * row_length)
+    return _Words(offsets, starts, ends, last_of_segment - np.arange(len(starts)) + 1)
 
 
-def _ngram_lengths(keys: np.ndarray, count: int, settings: MaskingSettings) -> np.ndarray:
-    """Draws n-gram lengths [len(keys), count] with probability proportional to 1/n (or to that order reversed)."""
+def _tokens_of_words(words: _Words, chosen: np.ndarray, row_length: int) -> tuple[np.ndarray, np.ndarray]:
+    """Returns row and column of each token of the chosen words, in order."""
+    starts = words.starts[chosen]
+    sizes = words.ends[chosen] - starts
+    before = np.cumsum(sizes) - sizes
+    return np.divmod(np.repeat(starts - before, sizes) + np.arange(sizes.sum()), row_length)
+
+
+def _ngram_thresholds(settings: MaskingSettings) -> np.ndarray:
+    """Returns where, in a draw of _DRAW_BITS, n-gram lengths 2, 3, ... begin: n is proportional to 1/n, or reversed."""
     weights = 1.0 / np.arange(1, settings.ngram + 1)
     if not settings.favor_shorter_ngram:
         weights = weights[::-1]
-    thresholds = np.cumsum(weights / weights.sum())[:-1]
-    return 1 + np.searchsorted(thresholds, uniforms(keys, count), side="right")
+    return np.rint(np.cumsum(weights / weights.sum())[:-1] * 2**_DRAW_BITS).astype(np.uint64)
+
+
+def _visiting_order(keys: np.ndarray, counts: np.ndarray) -> np.ndarray:
+    """Returns uint64 [len(keys), most words], sorted: random bits, a draw of _DRAW_BITS, and the word in _WORD_BITS."""
+    most = int(counts.max(initial=0))
+    word = np.arange(most, dtype=np.uint64)
+    order = random_bits(derive_keys(keys, _ORDER), most) & ~_LOW_WORD_BITS | word
+    order[word >= counts[:, None].astype(np.uint64)] = np.iinfo(np.uint64).max
+    order.sort(axis=1)
+    return order
 
 
 def _choose_ngrams(words: _Words, budgets: np.ndarray, *, keys: np.ndarray, settings: MaskingSettings) -> np.ndarray:
@@ -114,37 +142,38 @@ def _choose_ngrams(words: _Words, budgets: np.ndarray, *, keys: np.ndarray, sett
     Per example, words are visited in random order and each proposes an n-gram that begins there. It is shortened until
     it fits the budget, and taken if it fits and touches no word taken before. All examples take a visit at once.
     """
-    chosen = np.zeros(len(words.starts), bool)
+    chosen = np.zeros(len(words.starts) + settings.ngram, bool)  # the surplus lets an n-gram look past the end
     counts = np.diff(words.offsets)
-    most = int(counts.max(initial=0))
-    order_bits = random_bits(derive_keys(keys, 1), most) >> np.uint64(1)
-    order_bits[np.arange(most)[None, :] >= counts[:, None]] = np.iinfo(np.uint64).max
-    order = np.argsort(order_bits, axis=1)
-    lengths = _ngram_lengths(derive_keys(keys, 2), most, settings)
+    order = _visiting_order(keys, counts)
+    thresholds = _ngram_thresholds(settings)
     budget = budgets.copy()
     rows = np.flatnonzero((budget > 0) & (counts > 0))
     visit = 0
     while len(rows):
-        word = words.offsets[rows] + order[rows, visit]
-        n = np.minimum(lengths[rows, visit], words.words_left[word])
-        size = words.ends[word + n - 1] - words.starts[word]
+        visited = order[rows, visit]
+        left = budget[rows]
+        word = words.offsets[rows] + (visited & _LOW_WORD_BITS).astype(np.int64)
+        n = 1 + np.searchsorted(thresholds, visited >> _WORD_SHIFT & _LOW_DRAW_BITS, side="right")
+        n = np.minimum(n, words.words_left[word])
+        start = words.starts[word]
+        size = words.ends[word + n - 1] - start
         for _ in range(settings.ngram - 1):
-            n = n - ((size > budget[rows]) & (n > 1))
-            size = words.ends[word + n - 1] - words.starts[word]
-        free = size <= budget[rows]
+            n -= (size > left) & (n > 1)
+            size = words.ends[word + n - 1] - start
+        free = size <= left
         for offset in range(settings.ngram):
-            free &= (offset >= n) | ~chosen[np.minimum(word + offset, len(chosen) - 1)]
+            free &= (offset >= n) | ~chosen[word + offset]
         for offset in range(settings.ngram):
             chosen[word[free & (offset < n)] + offset] = True
-        budget[rows] -= np.where(free, size, 0)
+        budget[rows] = left - size * free
         visit += 1
         rows = rows[(budget[rows] > 0) & (visit < counts[rows])]
-    return chosen
+    return chosen[: len(words.starts)]
 
 
 def _replace_targets(
     input_ids: np.ndarray,
-    targets: np.ndarray,
+    targets: tuple[np.ndarray, np.ndarray],
     *,
     boundary: np.ndarray,
     keys: np.ndarray,
@@ -152,16 +181,17 @@ def _replace_targets(
     settings: MaskingSettings,
 ) -> MaskedExamples:
     """Replaces each target by [MASK] (80 %), itself (10 %) or a random ordinary piece (10 %), and lists them."""
+    rows, columns = targets
     shape = (len(input_ids), settings.max_predictions_per_seq)
-    rows, columns = np.nonzero(targets)
-    first_of_row = np.concatenate([[0], np.cumsum(targets.sum(axis=1))])[:-1]
-    slots = np.arange(len(rows)) - first_of_row[rows]
-    positions, ids, weights = np.zeros(shape, np.int64), np.zeros(shape, np.int64), np.zeros(shape, np.float32)
+    of_row = np.bincount(rows, minlength=len(input_ids))
+    slots = np.arange(len(rows)) - (np.cumsum(of_row) - of_row)[rows]
+    positions, ids, weights = np.zeros(shape, np.int32), np.zeros(shape, np.int32), np.zeros(shape, np.float32)
     originals = input_ids[rows, columns]
     positions[rows, slots], ids[rows, slots], weights[rows, slots] = columns, originals, 1.0
 
-    kind = uniforms(derive_keys(keys, 3), shape[1])[rows, slots]
-    pick = uniforms(derive_keys(keys, 4), shape[1])[rows, slots]
+    bits = random_bits(derive_keys(keys, _REPLACEMENT), shape[1])[rows, slots]
+    kind = (bits >> np.uint64(40)) * 2.0**-24
+    pick = (bits & np.uint64(2**40 - 1)) * 2.0**-40
     random_ids = tokenizer.ordinary_ids[(pick * len(tokenizer.ordinary_ids)).astype(np.int64)]
     masked = input_ids.copy()
     masked[rows, columns] = np.where(
@@ -169,4 +199,4 @@ def _replace_targets(
         tokenizer.mask_id,
         np.where(kind < MASK_SHARE + UNCHANGED_SHARE, originals, random_ids),
     )
-    return MaskedExamples(masked, boundary.astype(np.int64), positions, ids, weights)
+    return MaskedExamples(masked, boundary.astype(np.uint8), positions, ids, weights)

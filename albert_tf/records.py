@@ -5,6 +5,7 @@ and by the parser. Nothing here needs TensorFlow.
 """
 
 import dataclasses
+import functools
 import struct
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -47,25 +48,25 @@ def encode_examples(batch: Mapping[str, np.ndarray]) -> list[bytes]:
 
     Integers must be non-negative.
     """
-    columns = []
+    columns: list[list[bytes]] = []
+    fixed: list[np.ndarray] = []  # neighbouring features whose bytes have one length in all examples
     for feature in RECORD_FEATURES:
         values = batch[feature.name].reshape(len(batch[feature.name]), -1)
-        if feature.dtype == "int64":
-            buffer, ends = _packed_varints(values)
+        if feature.dtype == "float32":
+            fixed.append(_with_header(feature, values.astype("<f4").view(np.uint8)))
+        elif values.max(initial=0) < 128:
+            fixed.append(_with_header(feature, values.astype(np.uint8)))
         else:
-            buffer = values.astype("<f4").tobytes()
-            ends = np.arange(1, len(values) + 1) * (4 * values.shape[1])
-        bounds = [0, *ends.tolist()]
-        headers = {size: _feature_header(feature, size) for size in set(np.diff(bounds).tolist())}
-        columns.append([headers[e - b] + buffer[b:e] for b, e in zip(bounds, bounds[1:], strict=False)])
-    bodies = [b"".join(parts) for parts in zip(*columns, strict=True)]
+            columns += [_rows(fixed), _varint_features(feature, values)]
+            fixed = []
+    columns.append(_rows(fixed))
+    bodies = [b"".join(parts) for parts in zip(*filter(None, columns), strict=True)]
     return [_FIELD_1 + _varint(len(body)) + body for body in bodies]
 
 
 def frame(record: bytes) -> bytes:
     """Returns a record in TFRecord framing: length, masked CRC of the length, data, masked CRC of the data."""
-    length = struct.pack("<Q", len(record))
-    return b"".join((length, _CHECKSUM.pack(_masked_crc(length)), record, _CHECKSUM.pack(_masked_crc(record))))
+    return b"".join((_frame_header(len(record)), record, _CHECKSUM.pack(_masked_crc(record))))
 
 
 def read_records(path: Path) -> Iterator[bytes]:
@@ -111,6 +112,13 @@ def _masked_crc(data: bytes) -> int:
     return (((crc >> 15) | (crc << 17)) + 0xA282EAD8) & 0xFFFFFFFF
 
 
+@functools.lru_cache
+def _frame_header(length: int) -> bytes:
+    encoded = struct.pack("<Q", length)
+    return encoded + _CHECKSUM.pack(_masked_crc(encoded))
+
+
+@functools.lru_cache
 def _varint(value: int) -> bytes:
     encoded = bytearray()
     while value > 127:
@@ -120,6 +128,7 @@ def _varint(value: int) -> bytes:
     return bytes(encoded)
 
 
+@functools.lru_cache
 def _feature_header(feature: RecordFeature, payload_size: int) -> bytes:
     """Returns all bytes of a feature's map entry that stand before its packed values."""
     name = feature.name.encode()
@@ -129,22 +138,40 @@ def _feature_header(feature: RecordFeature, payload_size: int) -> bytes:
     return _FIELD_1 + _varint(len(entry) + payload_size) + entry
 
 
+def _with_header(feature: RecordFeature, payloads: np.ndarray) -> np.ndarray:
+    """Returns bytes [N, header + payload] from the payloads [N, payload]."""
+    header = np.frombuffer(_feature_header(feature, payloads.shape[1]), np.uint8)
+    return np.concatenate([np.broadcast_to(header, (len(payloads), len(header))), payloads], axis=1)
+
+
+def _rows(blocks: list[np.ndarray]) -> list[bytes]:
+    """Returns the rows of byte arrays that stand side by side."""
+    if not blocks:
+        return []
+    block = np.concatenate(blocks, axis=1)
+    data, width = block.tobytes(), block.shape[1]
+    return [data[begin : begin + width] for begin in range(0, len(data), width)]
+
+
+def _varint_features(feature: RecordFeature, values: np.ndarray) -> list[bytes]:
+    """Returns the feature of each example, from integers [N, length] that take one to several bytes."""
+    data, sizes = _packed_varints(values)
+    ends = np.cumsum(sizes).tolist()
+    headers = {size: _feature_header(feature, size) for size in set(sizes.tolist())}
+    return [headers[e - b] + data[b:e] for b, e in zip([0, *ends], ends, strict=False)]
+
+
 def _packed_varints(values: np.ndarray) -> tuple[bytes, np.ndarray]:
-    """Returns the varints of an integer array [N, length] row after row, and where each row ends."""
-    if int(values.max(initial=0)) < 128:
-        return values.astype(np.uint8).tobytes(), np.arange(1, len(values) + 1) * values.shape[1]
-    flat = values.reshape(-1).astype(np.uint64)
-    sizes = np.ones(len(flat), np.int64)
-    limit = 128
-    while limit <= int(flat.max(initial=0)):
-        sizes += flat >= limit
-        limit <<= 7
-    ends = np.cumsum(sizes)
-    begins = ends - sizes
-    encoded = np.zeros(int(ends[-1]) if len(ends) else 0, np.uint8)
-    for byte in range(int(sizes.max(initial=0))):
-        present = sizes > byte
-        septet = (flat[present] >> np.uint64(7 * byte)) & np.uint64(127)
-        more = (sizes[present] > byte + 1).astype(np.uint64) << np.uint64(7)
-        encoded[begins[present] + byte] = septet | more
-    return encoded.tobytes(), ends.reshape(values.shape)[:, -1]
+    """Returns the varints of integers [N, length], row after row, and how many bytes each row takes."""
+    largest = int(values.max(initial=0))
+    values = values.astype(np.uint32 if largest < 2**32 else np.uint64)
+    longest = (largest.bit_length() + 6) // 7
+    encoded = np.empty((*values.shape, longest), np.uint8)
+    present = np.ones(encoded.shape, bool)
+    for byte in range(longest):
+        more = values > 127
+        encoded[..., byte] = values & 127 | more.astype(np.uint8) << 7
+        if byte + 1 < longest:
+            present[..., byte + 1] = more
+        values = values >> 7
+    return encoded[present].tobytes(), np.count_nonzero(present, axis=(1, 2))

@@ -82,27 +82,25 @@ def make_pairs(unit: Unit, *, pass_index: int, max_seq_length: int, short_seq_pr
 def lay_out(
     unit: Unit, pairs: Pairs, *, max_seq_length: int, cls_id: int, sep_id: int, pad_id: int
 ) -> dict[str, np.ndarray]:
-    """Returns int64 `input_ids`, `input_mask` and `segment_ids` [N, max_seq_length] and `lengths` [N].
+    """Returns `input_ids`, `input_mask` and `segment_ids` [N, max_seq_length] and `lengths` [N], all integers.
 
     An example is [CLS] A [SEP] B [SEP], or [CLS] A [SEP] where there is no B.
     """
-    position = np.arange(max_seq_length)[None, :]
-    a_end = 1 + pairs.a_length[:, None]
+    position = np.arange(max_seq_length)
+    a_end = 1 + pairs.a_length
     b_begin = a_end + 1
-    b_end = b_begin + pairs.b_length[:, None]
-    has_b = pairs.b_length > 0
-    lengths = np.where(has_b, b_end[:, 0] + 1, b_begin[:, 0])
-    in_a = (position >= 1) & (position < a_end)
-    in_b = (position >= b_begin) & (position < b_end)
-    source = np.where(in_a, pairs.a_start[:, None] + position - 1, pairs.b_start[:, None] + position - b_begin)
-    input_ids = np.where(in_a | in_b, unit.tokens[np.where(in_a | in_b, source, 0)], pad_id).astype(np.int64)
-    input_ids[:, 0] = cls_id
+    lengths = np.where(pairs.b_length > 0, b_begin + pairs.b_length + 1, b_begin)
+    in_a = position < b_begin[:, None]
+    inside = position < lengths[:, None]
+    source = np.where(in_a, (pairs.a_start - 1)[:, None], (pairs.b_start - b_begin)[:, None]) + position
+    input_ids = np.where(inside, unit.tokens.take(source, mode="clip"), np.int32(pad_id))
     rows = np.arange(len(lengths))
-    input_ids[rows, a_end[:, 0]] = sep_id
+    input_ids[:, 0] = cls_id
+    input_ids[rows, a_end] = sep_id
     input_ids[rows, lengths - 1] = sep_id
-    input_mask = (position < lengths[:, None]).astype(np.int64)
-    segment_ids = (input_mask * (position >= b_begin)).astype(np.int64)
-    return {"input_ids": input_ids, "input_mask": input_mask, "segment_ids": segment_ids, "lengths": lengths}
+    segment_ids = (inside & ~in_a).astype(np.uint8)
+    return {"input_ids": input_ids, "input_mask": inside.astype(np.uint8), "segment_ids": segment_ids,
+            "lengths": lengths}  # fmt: skip
 
 
 def _make_chunks(unit: Unit, *, pass_index: int, max_tokens: int, short_seq_prob: float, min_sentences: int) -> _Chunks:
@@ -111,15 +109,13 @@ def _make_chunks(unit: Unit, *, pass_index: int, max_tokens: int, short_seq_prob
     draws = uniforms(derive_keys(pass_keys, _SHORT_TARGET), 2)
     short = draws[:, 0] < short_seq_prob
     targets = np.where(short, 2 + (draws[:, 1] * (max_tokens - 1)).astype(np.int64), max_tokens)
-    starts = np.concatenate([[0], unit.sentence_ends])
     firsts, ends, documents = [], [], []
+    chunk_ends = _chunk_ends(unit, targets, min_sentences).tolist()
     begin = 0
     for document, end in enumerate(unit.document_ends.tolist()):
         first = begin
         while end - begin >= min_sentences and first < end:
-            # The first sentence end at which the chunk is long enough, or the document's end.
-            last = int(np.searchsorted(starts[first + 1 : end + 1], starts[first] + targets[document])) + first + 1
-            last = min(max(last, first + min_sentences), end)
+            last = chunk_ends[first]
             firsts.append(max(begin, min(first, last - min_sentences)))
             ends.append(last)
             documents.append(document)
@@ -130,6 +126,15 @@ def _make_chunks(unit: Unit, *, pass_index: int, max_tokens: int, short_seq_prob
     return _Chunks(
         np.array(firsts, np.int64), np.array(ends, np.int64), targets[document_of_chunk], document_of_chunk, chunk_keys
     )
+
+
+def _chunk_ends(unit: Unit, targets: np.ndarray, min_sentences: int) -> np.ndarray:
+    """Returns where a chunk that begins with each sentence ends: where it is long enough, or with the document."""
+    sentences_of_document = np.diff(unit.document_ends, prepend=0)
+    starts = np.concatenate([[0], unit.sentence_ends])
+    wanted = starts[:-1] + np.repeat(targets, sentences_of_document)
+    ends = np.maximum(np.searchsorted(starts, wanted), np.arange(len(wanted)) + min_sentences)
+    return np.minimum(ends, np.repeat(unit.document_ends, sentences_of_document))
 
 
 def _random_segments(
