@@ -93,6 +93,9 @@ class RecordsConfig(TextConfig):
         choices=PAIR_TASKS,
     )
     eval_fraction: float = option("Share of the documents held out and written beside, as eval-*.", default=0.0)
+    max_unknown_share: float = option(
+        "Stop when a larger share of the pieces is unknown: the vocabulary is the wrong one.", default=0.3
+    )
     num_shards: int = option("Number of training files.", default=4)
     num_workers: int | None = option("Processes. Unset: the cores this process may use.", default=None)
 
@@ -105,6 +108,7 @@ class RecordsConfig(TextConfig):
         _require(self, "short_seq_prob", at_least=0.0, at_most=1.0)
         _require(self, "random_seed", at_least=0)
         _require(self, "eval_fraction", at_least=0.0, at_most=0.9)
+        _require(self, "max_unknown_share", at_least=0.0, at_most=1.0)
         _require(self, "num_shards", at_least=1, at_most=100_000)
         _require(self, "num_workers", at_least=1)
 

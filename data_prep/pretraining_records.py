@@ -1,14 +1,11 @@
 """Text to a directory of records: reads, hands units to workers, joins their results, and closes with the manifest."""
 
 import collections
-import concurrent.futures.process
 import contextlib
 import dataclasses
 import fcntl
-import multiprocessing
 import os
 import shutil
-import signal
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -24,15 +21,13 @@ from albert_tf.run_config import RecordsConfig
 from albert_tf.tokenizer import TOKENIZER_DIRECTORY, Tokenizer, load_tokenizer
 from albert_tf.version import __version__
 from data_prep.documents import Document, ReadCounts, read_documents
-from data_prep.shard_writer import EVAL_SHARD, committed_results, shard_name, write_shard
+from data_prep.record_statistics import describe, find_warnings, summarize
+from data_prep.shard_writer import EVAL_SHARD, ShardTask, committed_results, run_shard, shard_name
 from data_prep.work_units import UnitResult, UnitTask, pack_units, run_unit, start_worker
+from data_prep.worker_pool import WorkerKilledError, WorkerPool, worker_pool
 
 _SPILL_SETTINGS_FILE = "settings.json"
-_UNKNOWN_WARNING = 0.02
-
-
-class _WorkerKilled(UserError):
-    """A worker died; the work that was finished before is kept."""
+_TOKENS_THAT_JUDGE = 1000  # so many pieces are enough to tell that the vocabulary is wrong
 
 
 def create_records(config: RecordsConfig) -> Manifest:
@@ -46,9 +41,9 @@ def create_records(config: RecordsConfig) -> Manifest:
     settings = _settings(config, files)
     directory = Path(config.output_dir)
     directory.mkdir(parents=True, exist_ok=True)
-    with _locked(directory):
+    with _locked(directory) as lock:
         finished = _finished_manifest(directory, settings, tokenizer)
-        manifest = finished or _make_records(config, files, tokenizer, settings)
+        manifest = finished or _make_records(config, files, tokenizer, settings, lock)
         shutil.rmtree(directory / UNFINISHED_DIRECTORY, ignore_errors=True)
         for place in (directory, directory / TOKENIZER_DIRECTORY):
             for temporary in place.glob(".*.tmp-*"):  # of a run that was killed
@@ -61,19 +56,24 @@ def create_records(config: RecordsConfig) -> Manifest:
     return manifest
 
 
-def _make_records(config: RecordsConfig, files: list[Path], tokenizer: Tokenizer, settings: dict[str, Any]) -> Manifest:
+def _make_records(
+    config: RecordsConfig, files: list[Path], tokenizer: Tokenizer, settings: dict[str, Any], lock: int
+) -> Manifest:
     directory = Path(config.output_dir)
     spill = directory / UNFINISHED_DIRECTORY
     _open_spill(spill, {**settings, "spm_model_file": tokenizer.fingerprint})
-    try:
-        counts, token_counts = _run_units(config, files, tokenizer, spill)
-        _check_examples(config, counts)
-    except _WorkerKilled:
-        raise  # the finished units are good
-    except UserError:
-        shutil.rmtree(spill, ignore_errors=True)  # the text or a flag must change first
-        raise
-    shards = _write_shards(config, directory, spill)
+    workers = config.num_workers or len(os.sched_getaffinity(0))
+    arguments = (config, tokenizer, spill)
+    with worker_pool(workers, initializer=start_worker, arguments=arguments, kept_from_workers=lock) as pool:
+        try:
+            counts, token_counts = _run_units(config, files, tokenizer, spill, pool)
+            _check_examples(config, counts)
+        except WorkerKilledError:
+            raise  # the finished units are good
+        except UserError:
+            shutil.rmtree(spill, ignore_errors=True)  # the text or a flag must change first
+            raise
+        shards = _write_shards(config, directory, spill, pool)
     tokenizer.save(directory / TOKENIZER_DIRECTORY)
     with whole_file(directory / TOKEN_COUNTS_FILE) as temporary, open(temporary, "wb") as stream:
         np.save(stream, token_counts)
@@ -85,7 +85,7 @@ def _make_records(config: RecordsConfig, files: list[Path], tokenizer: Tokenizer
         tokenizer_fingerprint=tokenizer.fingerprint,
         shards=shards,
         settings=settings,
-        statistics=_statistics(counts),
+        statistics=_statistics(counts, config.pair_task),
         albert_tf_version=__version__,
     )
     manifest.save(directory)
@@ -93,12 +93,15 @@ def _make_records(config: RecordsConfig, files: list[Path], tokenizer: Tokenizer
 
 
 @contextlib.contextmanager
-def _locked(directory: Path) -> Iterator[None]:
-    """Keeps a second process out of a directory; the lock ends with the process, however that ends."""
+def _locked(directory: Path) -> Iterator[int]:
+    """Keeps a second process out of a directory; the lock ends with the process, however that ends.
+
+    Yields the descriptor that holds it.
+    """
     descriptor = os.open(directory, os.O_RDONLY)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        yield
+        yield descriptor
     except BlockingIOError:
         raise UserError(f"another process is writing records into {directory}; wait for it, or stop it") from None
     finally:
@@ -125,7 +128,7 @@ def _open_spill(spill: Path, settings: dict[str, Any]) -> None:
 def _settings(config: RecordsConfig, files: list[Path]) -> dict[str, Any]:
     """Returns what decides the bytes of the result, for the manifest; the number of processes does not."""
     settings = dataclasses.asdict(config)
-    for name in ("input_file", "output_dir", "spm_model_file", "num_workers", "do_lower_case"):
+    for name in ("input_file", "output_dir", "spm_model_file", "num_workers", "do_lower_case", "max_unknown_share"):
         del settings[name]
     settings["max_predictions_per_seq"] = config.predictions_per_seq
     settings["input_files"] = [{"name": file.name, "bytes": file.stat().st_size} for file in files]
@@ -153,77 +156,48 @@ def _documents(files: list[Path], config: RecordsConfig, counts: ReadCounts) -> 
 
 
 def _run_units(
-    config: RecordsConfig, files: list[Path], tokenizer: Tokenizer, spill: Path
+    config: RecordsConfig, files: list[Path], tokenizer: Tokenizer, spill: Path, pool: WorkerPool
 ) -> tuple[collections.Counter, np.ndarray]:
-    """Runs all units in worker processes, with few in flight, and adds up their counts."""
-    workers = config.num_workers or len(os.sched_getaffinity(0))
+    """Runs all units in worker processes and adds up their counts; those that were committed before are not run."""
     read = ReadCounts()
     counts: collections.Counter = collections.Counter()
     token_counts = np.zeros(tokenizer.vocab_size, np.int64)
-    executor = concurrent.futures.ProcessPoolExecutor(
-        workers,
-        mp_context=multiprocessing.get_context("spawn"),
-        initializer=start_worker,
-        initargs=(config, tokenizer, spill),
-    )
     total_bytes = sum(file.stat().st_size for file in files)
+
+    def add(result: UnitResult) -> None:
+        counts.update(result.counts)
+        token_counts[:] += result.token_counts
+        _check_vocabulary(counts, config)
+        progress.set_postfix(examples=counts["train/examples"] + counts["eval/examples"], refresh=False)
+        progress.update(read.text_bytes - progress.n)
+
+    def unfinished(units: Iterator[UnitTask]) -> Iterator[UnitTask]:
+        for unit in units:
+            arrays = committed_results(spill, unit.number)
+            if arrays is None:
+                yield unit
+            else:
+                add(UnitResult.from_arrays(arrays))
+
     with tqdm(total=total_bytes, unit="B", unit_scale=True, desc="Text to examples", mininterval=1.0) as progress:
-        try:
-            units = pack_units(_documents(files, config, read), pair_task=config.pair_task)
-            finished = {n: UnitResult.from_arrays(arrays) for n, arrays in committed_results(spill).items()}
-            if finished:
-                logging.info("Continuing: %d units were finished before", len(finished))
-            for result in _bounded_map(executor, units, finished=finished, in_flight=2 * workers):
-                counts.update(result.counts)
-                token_counts += result.token_counts
-                progress.set_postfix(examples=counts["train/examples"] + counts["eval/examples"], refresh=False)
-                progress.update(min(result.counts["input/characters"], total_bytes - progress.n))
-            progress.update(total_bytes - progress.n)
-        except concurrent.futures.process.BrokenProcessPool:
-            raise _WorkerKilled(
-                "a worker process was killed, as the system does when memory runs out; repeat the command with fewer "
-                "--num_workers to go on"
-            ) from None
-        except BaseException:
-            for process in multiprocessing.active_children():
-                process.terminate()  # a unit in flight could take minutes
-            raise
-        finally:
-            executor.shutdown(wait=True, cancel_futures=True)
-    counts["input/bytes"], counts["input/lines"] = read.text_bytes, read.lines
+        units = pack_units(_documents(files, config, read), pair_task=config.pair_task)
+        for result in pool.map_unordered(run_unit, unfinished(units)):
+            add(result)
+    counts["input/files"], counts["input/bytes"], counts["input/lines"] = len(files), read.text_bytes, read.lines
     counts["input/lines_with_invalid_bytes"] = read.lines_with_invalid_bytes
     return counts, token_counts
 
 
-def _bounded_map(
-    executor: concurrent.futures.Executor,
-    tasks: Iterator[UnitTask],
-    *,
-    finished: dict[int, UnitResult],
-    in_flight: int,
-) -> Iterator[UnitResult]:
-    """Yields results as they come, those in `finished` without work, reading at most `in_flight` tasks ahead."""
-    pending: set[concurrent.futures.Future[UnitResult]] = set()
-    for task in tasks:
-        if task.number in finished:
-            yield finished[task.number]
-            continue
-        with _interrupt_blocked():
-            pending.add(executor.submit(run_unit, task))
-        if len(pending) >= in_flight:
-            done, pending = concurrent.futures.wait(pending, return_when=concurrent.futures.FIRST_COMPLETED)
-            yield from (future.result() for future in done)
-    yield from (future.result() for future in concurrent.futures.as_completed(pending))
-
-
-@contextlib.contextmanager
-def _interrupt_blocked() -> Iterator[None]:
-    """Starts processes that never see the interrupt key, which is this process's to act on."""
-    previous = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
-    try:
-        yield
-    finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, previous)
+def _check_vocabulary(counts: collections.Counter, config: RecordsConfig) -> None:
+    """Raises UserError where too many pieces are unknown, before hours are spent."""
+    tokens = counts["train/tokens"] + counts["eval/tokens"]
+    unknown = counts["train/unknown_tokens"] + counts["eval/unknown_tokens"]
+    if unknown > config.max_unknown_share * tokens and tokens >= _TOKENS_THAT_JUDGE:
+        raise UserError(
+            f"{unknown / tokens:.1%} of the first {tokens:,} pieces are unknown, more than --max_unknown_share="
+            f"{config.max_unknown_share}: the vocabulary is not of this text's language or kind. Use the one that was "
+            "made for it, or raise the limit"
+        )
 
 
 def _check_examples(config: RecordsConfig, counts: collections.Counter) -> None:
@@ -246,46 +220,32 @@ def _check_examples(config: RecordsConfig, counts: collections.Counter) -> None:
         )
 
 
-def _write_shards(config: RecordsConfig, directory: Path, spill: Path) -> dict[str, int]:
+def _write_shards(config: RecordsConfig, directory: Path, spill: Path, pool: WorkerPool) -> dict[str, int]:
     """Writes every shard; returns the number of examples of each, by file name."""
     names = {i: shard_name("train", i, config.num_shards) for i in range(config.num_shards)}
     if config.eval_fraction:
         names[EVAL_SHARD] = shard_name("eval", 0, 1)
-    progress = tqdm(names.items(), unit="shard", desc="Shuffling shards", mininterval=1.0)
-    return {name: write_shard(spill, directory / name, shard=shard) for shard, name in progress}
+    tasks = [ShardTask(spill, directory / name, shard) for shard, name in names.items()]
+    written = pool.map_unordered(run_shard, tasks)
+    counts = dict(tqdm(written, total=len(tasks), unit="shard", desc="Shuffling shards", mininterval=1.0))
+    return {name: counts[shard] for shard, name in names.items()}
 
 
-def _statistics(counts: collections.Counter) -> dict[str, Any]:
-    """Returns counts by split, with the shares that tell whether the data are sane."""
-    statistics: dict[str, Any] = {"input": {}, "train": {}, "eval": {}}
+def _statistics(counts: collections.Counter, pair_task: str) -> dict[str, Any]:
+    """Returns the counts by split, with shares, and warnings where they are odd."""
+    groups: dict[str, dict[str, int]] = {"input": {}, "train": {}, "eval": {}}
     for name, value in sorted(counts.items()):
         group, key = name.split("/")
-        statistics[group][key] = value
-    for group in ("train", "eval"):
-        split = statistics[group]
-        if split.get("examples"):
-            split["label_1_share"] = round(split["label_1"] / split["examples"], 6)
-            split["masked_share"] = round(split["masked_tokens"] / split["example_tokens"], 6)
-            split["unknown_share"] = round(split["unknown_tokens"] / split["tokens"], 6)
-            split["mean_example_tokens"] = round(split["example_tokens"] / split["examples"], 3)
+        groups[group][key] = value
+    statistics: dict[str, Any] = {name: summarize(group) for name, group in groups.items()}
+    statistics["warnings"] = find_warnings(statistics["train"], pair_task=pair_task, input_counts=groups["input"])
     return statistics
 
 
 def _log_summary(manifest: Manifest, directory: Path) -> None:
     for split in ("train", "eval"):
-        values = manifest.statistics[split]
-        if values.get("examples"):
-            logging.info(
-                "%s: %s examples from %s documents of %s tokens; %.1f tokens an example, %.1f %% masked, "
-                "%.1f %% with label 1, %.2f %% unknown pieces",
-                split, f"{values['examples']:,}", f"{values['documents']:,}", f"{values['tokens']:,}",
-                values["mean_example_tokens"], 100 * values["masked_share"], 100 * values["label_1_share"],
-                100 * values["unknown_share"],
-            )  # fmt: skip
-    train = manifest.statistics["train"]
-    if train["unknown_share"] > _UNKNOWN_WARNING:
-        logging.warning("%.1f %% of the pieces are unknown: the vocabulary does not fit the text",
-                        100 * train["unknown_share"])  # fmt: skip
-    if train.get("documents_of_one_sentence"):
-        logging.info("%s documents of one sentence were skipped", f"{train['documents_of_one_sentence']:,}")
+        if manifest.statistics[split].get("examples"):
+            logging.info("%s: %s", split, describe(manifest.statistics[split]))
+    for warning in manifest.statistics["warnings"]:
+        logging.warning("Warning: %s", warning)
     logging.info("Records are in %s", directory)

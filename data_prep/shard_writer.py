@@ -4,6 +4,7 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 from types import TracebackType
+from typing import NamedTuple
 
 import numpy as np
 
@@ -13,7 +14,11 @@ from albert_tf.records import frame
 
 EVAL_SHARD = -1
 
-_INDEX_DTYPE = np.dtype([("shard", "<i8"), ("key", "<u8"), ("offset", "<i8"), ("length", "<i8")])
+_RUN_BYTES = 8 * 2**20  # of records that are sorted before they are spilled
+_BLOCK_BYTES = 8 * 2**20  # of a shard that is put in order at once
+
+_INDEX_DTYPE = np.dtype([("shard", "<i4"), ("length", "<i4"), ("key", "<u8")])  # in the order of the unit's file
+_PLACE_DTYPE = np.dtype([("key", "<u8"), ("offset", "<i8"), ("length", "<i8")])
 
 
 def shard_name(split: str, index: int, count: int) -> str:
@@ -22,12 +27,17 @@ def shard_name(split: str, index: int, count: int) -> str:
 
 
 class SpillWriter:
-    """Appends a unit's framed records to one file; `commit` writes the index, which makes the unit count."""
+    """Spills a unit's framed records to one file; `commit` writes the index, which makes the unit count.
+
+    The file is made of runs, each sorted by shard and key, so that a shard later reads a few long pieces of it.
+    """
 
     def __init__(self, directory: Path, *, unit_number: int) -> None:
         self._path = directory / f"unit-{unit_number:08d}.records"
+        self._run: list[bytes] = []
+        self._run_index: list[np.ndarray] = []
+        self._run_bytes = 0
         self._index: list[np.ndarray] = []
-        self._offset = 0
 
     def __enter__(self) -> "SpillWriter":
         self._stream = open(self._path, "wb")  # noqa: SIM115 (closed by __exit__)
@@ -39,10 +49,18 @@ class SpillWriter:
         index = np.zeros(len(framed), _INDEX_DTYPE)
         index["shard"], index["key"] = shards, keys
         index["length"] = [len(record) for record in framed]
-        index["offset"] = self._offset + np.cumsum(index["length"]) - index["length"]
-        self._stream.write(b"".join(framed))
-        self._offset += int(index["length"].sum())
-        self._index.append(index)
+        self._run += framed
+        self._run_index.append(index)
+        self._run_bytes += int(index["length"].sum())
+        if self._run_bytes >= _RUN_BYTES:
+            self._write_run()
+
+    def _write_run(self) -> None:
+        index = np.concatenate([np.zeros(0, _INDEX_DTYPE), *self._run_index])
+        order = np.lexsort((index["key"], index["shard"]))
+        self._stream.write(b"".join([self._run[i] for i in order.tolist()]))
+        self._index.append(index[order])
+        self._run, self._run_index, self._run_bytes = [], [], 0
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
@@ -51,53 +69,88 @@ class SpillWriter:
 
     def commit(self, **results: np.ndarray) -> None:
         """Ends the unit. `results` are kept beside its index, for a run that is continued after a kill."""
+        self._write_run()
         self._stream.flush()
         os.fsync(self._stream.fileno())
-        index = np.concatenate([np.zeros(0, _INDEX_DTYPE), *self._index])
         with whole_file(self._path.with_suffix(".npz")) as temporary, open(temporary, "wb") as stream:
-            np.savez(stream, allow_pickle=False, index=index, **results)
+            np.savez(stream, allow_pickle=False, index=np.concatenate(self._index), **results)
 
 
-def committed_results(directory: Path) -> dict[int, dict[str, np.ndarray]]:
-    """Returns the results of the units that were committed, by unit number."""
-    results = {}
-    for path in directory.glob("unit-*.npz"):
-        with np.load(path) as arrays:
-            results[int(path.stem.split("-")[1])] = {name: arrays[name] for name in arrays if name != "index"}
-    return results
+def committed_results(directory: Path, unit_number: int) -> dict[str, np.ndarray] | None:
+    """Returns the results of a unit that was committed, None of another."""
+    try:
+        with np.load(directory / f"unit-{unit_number:08d}.npz") as arrays:
+            return {name: arrays[name] for name in arrays if name != "index"}
+    except FileNotFoundError:
+        return None
+
+
+class ShardTask(NamedTuple):
+    """What a worker is told to write: a shard, from a directory of spilled units."""
+
+    spill_directory: Path
+    path: Path
+    shard: int
+
+
+def run_shard(task: ShardTask) -> tuple[int, int]:
+    """Runs a task; returns the shard's number and its examples."""
+    return task.shard, write_shard(task.spill_directory, task.path, shard=task.shard)
 
 
 def write_shard(spill_directory: Path, path: Path, *, shard: int) -> int:
     """Writes one shard from all spilled units in the order of the examples' keys; returns the number of examples.
 
-    Keys are hashes, so this is a random permutation of the shard; an example's shard is random too.
+    Keys are hashes, so this is a random permutation of the shard; an example's shard is random too. Memory holds a
+    block of neighbouring keys at a time, beside 24 bytes for each example of the shard.
     """
     units = sorted(spill_directory.glob("unit-*.records"))
-    numbers, indexes = [], []
-    for number, unit in enumerate(units):
-        with np.load(unit.with_suffix(".npz")) as arrays:
-            index = arrays["index"]
-        indexes.append(index[index["shard"] == shard])
-        numbers.append(np.full(len(indexes[-1]), number))
-    unit_numbers, index = np.concatenate(numbers), np.concatenate(indexes)
-    order = np.lexsort((index["offset"], unit_numbers, index["key"]))
-    rows = (unit_numbers[order].tolist(), index["offset"][order].tolist(), index["length"][order].tolist())
+    places = [_places_of_shard(unit, shard) for unit in units]
+    blocks = 1 + sum(int(rows["length"].sum()) for rows in places) // _BLOCK_BYTES
     with whole_file(path) as temporary, open(temporary, "wb") as output:
-        for number, offset, length in zip(*rows, strict=True):
-            output.write(_read(units[number], offset, length))
-    return len(order)
+        for block in range(blocks):
+            records: list[bytes] = []
+            keys = [np.zeros(0, np.uint64)]
+            for unit, rows in zip(units, places, strict=True):
+                part = rows[(rows["key"] >> np.uint64(32)) * np.uint64(blocks) >> np.uint64(32) == block]
+                if len(part):
+                    records += _read(unit, part)
+                    keys.append(part["key"])
+            order = np.argsort(np.concatenate(keys), kind="stable")
+            output.write(b"".join([records[i] for i in order.tolist()]))
+    return sum(map(len, places))
 
 
-def _read(unit: Path, offset: int, length: int) -> bytes:
-    """Returns `length` bytes of a unit's file; one that is shorter than its index says raises UserError.
+def _places_of_shard(unit: Path, shard: int) -> np.ndarray:
+    """Returns where a unit's file has the records of a shard."""
+    with np.load(unit.with_suffix(".npz")) as arrays:
+        index = arrays["index"]
+    ends = np.cumsum(index["length"], dtype=np.int64)
+    if index["length"].sum() != unit.stat().st_size:
+        raise UserError(f"{unit} is damaged; delete {unit.parent} and start again")
+    rows = np.flatnonzero(index["shard"] == shard)
+    places = np.zeros(len(rows), _PLACE_DTYPE)
+    places["key"], places["length"] = index["key"][rows], index["length"][rows]
+    places["offset"] = ends[rows] - places["length"]
+    return places
 
-    Opened for each record: there may be more units than file descriptors, and mapped files would count as memory.
+
+def _read(unit: Path, places: np.ndarray) -> list[bytes]:
+    """Returns the records at `places` of a unit's file; neighbours are read together.
+
+    The file is opened each time, because there may be more units than file descriptors.
     """
+    ends = places["offset"] + places["length"]
+    gaps = np.flatnonzero(places["offset"][1:] != ends[:-1]) + 1
+    records = []
     descriptor = os.open(unit, os.O_RDONLY)
     try:
-        record = os.pread(descriptor, length, offset)
+        for piece in np.split(places, gaps):
+            begin = int(piece["offset"][0])
+            size = int(piece["length"].sum())
+            data = os.pread(descriptor, size, begin)
+            cuts = [0, *np.cumsum(piece["length"]).tolist()]
+            records += [data[low:high] for low, high in zip(cuts, cuts[1:], strict=False)]
     finally:
         os.close(descriptor)
-    if len(record) != length:
-        raise UserError(f"{unit} is damaged; delete {unit.parent} and start again")
-    return record
+    return records

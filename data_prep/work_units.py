@@ -1,9 +1,7 @@
 """One unit of work: some documents to encoded examples in a spill file. Runs in worker processes."""
 
 import collections
-import multiprocessing.connection
-import os
-import threading
+import itertools
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import NamedTuple
@@ -16,12 +14,17 @@ from albert_tf.records import encode_examples
 from albert_tf.run_config import RecordsConfig
 from albert_tf.tokenizer import Tokenizer
 from data_prep.documents import Document
+from data_prep.record_statistics import count_examples
 from data_prep.sentence_pairs import Pairs, Unit, document_key, lay_out, make_pairs
 from data_prep.shard_writer import SpillWriter
 
-_UNIT_CHARACTERS = 2**20  # of text in a unit; bounds a worker's memory
+# Characters of text in a unit; they bound a worker's memory. The first units are small, so that a small text is enough
+# for several processes; later ones are larger, so that a large text makes fewer files.
+_FIRST_UNIT_CHARACTERS, _UNIT_CHARACTERS = 2**18, 2**20
+_UNITS_OF_A_SIZE = 16
 _NSP_MIN_DOCUMENTS = 8  # so that a random B has other documents to come from
-_EXAMPLES_AT_ONCE = 4096
+_SENTENCES_AT_ONCE = 1024
+_EXAMPLES_AT_ONCE = 512  # their arrays fit into a core's cache
 
 _EVAL_STREAM, _SHARD_STREAM = 101, 102  # streams of random numbers
 
@@ -76,6 +79,8 @@ class UnitWorker:
             for split, members in (("train", ~held_out), ("eval", held_out)):
                 unit = self._tokenize([task.documents[i] for i in np.flatnonzero(members)], keys[members])
                 self._count_documents(unit, split, counts)
+                counts[f"{split}/documents_without_token"] += int(members.sum()) - len(unit.document_ends)
+                counts["input/documents"] += int(members.sum())
                 if split == "train":
                     token_counts += np.bincount(unit.tokens, minlength=len(token_counts))
                 if self._config.pair_task == "nsp" and len(unit.document_ends) < 2:
@@ -90,9 +95,13 @@ class UnitWorker:
 
     def _tokenize(self, documents: list[Document], keys: np.ndarray) -> Unit:
         """Returns documents as one flat array; sentences without a token and documents without a sentence drop out."""
-        ids = self._tokenizer.encode_batch([sentence for document in documents for sentence in document.sentences])
-        lengths = np.array([len(sentence) for sentence in ids], np.int64)
-        tokens = np.fromiter((i for sentence in ids for i in sentence), np.int32, count=int(lengths.sum()))
+        sentences_of_text = [sentence for document in documents for sentence in document.sentences]
+        parts, lengths_of_parts = [np.zeros(0, np.int32)], [np.zeros(0, np.int64)]
+        for begin in range(0, len(sentences_of_text), _SENTENCES_AT_ONCE):
+            ids = self._tokenizer.encode_batch(sentences_of_text[begin : begin + _SENTENCES_AT_ONCE])
+            lengths_of_parts.append(np.array([len(sentence) for sentence in ids], np.int64))
+            parts.append(np.fromiter(itertools.chain.from_iterable(ids), np.int32))
+        tokens, lengths = np.concatenate(parts), np.concatenate(lengths_of_parts)
         document_of_sentence = np.repeat(np.arange(len(documents)), [len(d.sentences) for d in documents])
         sentences = np.bincount(document_of_sentence[lengths > 0], minlength=len(documents))
         kept = sentences > 0
@@ -121,10 +130,8 @@ class UnitWorker:
         for begin in range(0, len(pairs.keys), _EXAMPLES_AT_ONCE):
             part = pairs.part(begin, begin + _EXAMPLES_AT_ONCE)
             batch = self._make_batch(unit, part)
-            counts[f"{split}/examples"] += len(part.keys)
-            counts[f"{split}/label_1"] += int(part.labels.sum())
-            counts[f"{split}/example_tokens"] += int(batch["input_mask"].sum())
-            counts[f"{split}/masked_tokens"] += int(batch["masked_lm_weights"].sum())
+            for name, value in count_examples(batch, mask_id=self._tokenizer.mask_id).items():
+                counts[f"{split}/{name}"] += value
             shards = derive_keys(part.keys, _SHARD_STREAM) % np.uint64(self._config.num_shards)
             shards = shards.astype(np.int64) if split == "train" else np.full(len(part.keys), -1)
             spill.write(encode_examples(batch), shards=shards, keys=part.keys)
@@ -147,14 +154,15 @@ class UnitWorker:
 
 
 def pack_units(documents: Iterable[Document], *, pair_task: str) -> Iterator[UnitTask]:
-    """Packs documents, in order, into units of about a megabyte; the packing depends on the text alone."""
+    """Packs documents, in order, into units of some hundred kilobytes; the packing depends on the text alone."""
     least = _NSP_MIN_DOCUMENTS if pair_task == "nsp" else 1
     number, characters = 0, 0
     members: list[Document] = []
     for document in documents:
         members.append(document)
         characters += sum(map(len, document.sentences))
-        if characters >= _UNIT_CHARACTERS and len(members) >= least:
+        enough = min(_FIRST_UNIT_CHARACTERS * (1 + number // _UNITS_OF_A_SIZE), _UNIT_CHARACTERS)
+        if characters >= enough and len(members) >= least:
             yield UnitTask(number, members)
             number, characters, members = number + 1, 0, []
     if members:
@@ -165,17 +173,9 @@ _worker: UnitWorker | None = None
 
 
 def start_worker(config: RecordsConfig, tokenizer: Tokenizer, spill_directory: Path) -> None:
-    """Prepares a worker process, which ends with its parent, however that ends."""
+    """Prepares a process for `run_unit`."""
     global _worker
-    threading.Thread(target=_exit_with_parent, daemon=True).start()
     _worker = UnitWorker(config, tokenizer, spill_directory)
-
-
-def _exit_with_parent() -> None:
-    parent = multiprocessing.parent_process()
-    if parent is not None:
-        multiprocessing.connection.wait([parent.sentinel])
-        os._exit(1)
 
 
 def run_unit(task: UnitTask) -> UnitResult:

@@ -69,7 +69,7 @@ def test_a_run_that_fails_in_the_middle_leaves_nothing_finished_and_goes_on_from
 
     config = make_config(alice_text, alice_vocab, tmp_path)
     with monkeypatch.context() as patch:
-        patch.setattr(pretraining_records, "write_shard", full_disk)
+        patch.setattr(pretraining_records, "_write_shards", full_disk)
         with pytest.raises(OSError):
             create_records(config)
     assert [path.name for path in tmp_path.iterdir()] == [".spill"]

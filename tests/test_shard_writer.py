@@ -3,7 +3,9 @@ import resource
 import numpy as np
 import pytest
 
+from albert_tf.errors import UserError
 from albert_tf.records import read_records
+from data_prep import shard_writer
 from data_prep.shard_writer import EVAL_SHARD, SpillWriter, committed_results, shard_name, write_shard
 
 
@@ -25,6 +27,32 @@ def test_a_shard_holds_its_examples_in_the_order_of_their_keys(tmp_path):
         assert list(read_records(path)) == expected
 
 
+def test_many_runs_and_blocks_give_the_same_shard(tmp_path, monkeypatch):
+    rng = np.random.default_rng(1)
+    for unit in range(3):
+        examples = [rng.bytes(int(n)) for n in rng.integers(1, 200, 100)]
+        spill(tmp_path, unit, examples, rng.integers(0, 3, 100), rng.integers(0, 2**64, 100, np.uint64))
+    for shard in range(3):
+        write_shard(tmp_path, tmp_path / f"whole{shard}", shard=shard)
+    rng = np.random.default_rng(1)
+    monkeypatch.setattr(shard_writer, "_RUN_BYTES", 300)
+    monkeypatch.setattr(shard_writer, "_BLOCK_BYTES", 500)
+    for unit in range(3):
+        examples = [rng.bytes(int(n)) for n in rng.integers(1, 200, 100)]
+        spill(tmp_path, unit, examples, rng.integers(0, 3, 100), rng.integers(0, 2**64, 100, np.uint64))
+    for shard in range(3):
+        write_shard(tmp_path, tmp_path / "parts", shard=shard)
+        assert (tmp_path / "parts").read_bytes() == (tmp_path / f"whole{shard}").read_bytes()
+
+
+def test_a_shortened_unit_is_noticed(tmp_path):
+    spill(tmp_path, 0, [b"a", b"b"], [0, 0], [1, 2])
+    with open(tmp_path / "unit-00000000.records", "rb+") as stream:
+        stream.truncate(20)
+    with pytest.raises(UserError, match="is damaged; delete"):
+        write_shard(tmp_path, tmp_path / "shard", shard=0)
+
+
 def test_more_units_than_a_process_may_have_files_open(tmp_path):
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     (tmp_path / "spill").mkdir()
@@ -41,15 +69,14 @@ def test_more_units_than_a_process_may_have_files_open(tmp_path):
 def test_results_of_committed_units_come_back(tmp_path):
     for unit in (0, 12):
         spill(tmp_path, unit, [b"a"], [0], [1])
-    results = committed_results(tmp_path)
-    assert {number: int(arrays["total"]) for number, arrays in results.items()} == {0: 0, 12: 120}
+    assert [committed_results(tmp_path, unit) for unit in (0, 12)] == [{"total": 0}, {"total": 120}]
 
 
 def test_a_unit_that_fails_has_no_index(tmp_path):
     with pytest.raises(RuntimeError), SpillWriter(tmp_path, unit_number=0) as writer:
         writer.write([b"a"], shards=np.array([0]), keys=np.array([1], np.uint64))
         raise RuntimeError
-    assert committed_results(tmp_path) == {}
+    assert committed_results(tmp_path, 0) is None
     assert [path.name for path in tmp_path.iterdir()] == ["unit-00000000.records"]
 
 

@@ -68,10 +68,12 @@ def test_sentences_without_a_token_drop_out(english_tokenizer, tmp_path):
     assert (counts["train/documents"], counts["train/sentences"]) == (1, 3)
 
 
-@pytest.mark.parametrize("task", ["sop", "nsp"])
-def test_units_are_packed_in_order_by_size(task):
-    documents = [Document(0, i, ["x" * 300_000]) for i in range(10)]
+@pytest.mark.parametrize(
+    ("task", "sizes"), [("sop", [3] * 16 + [6] * 16 + [8] * 16 + [11] * 2 + [1]), ("nsp", [8] * 36 + [7])]
+)
+def test_units_are_packed_in_order_and_the_first_are_small(task, sizes):
+    documents = [Document(0, i, ["x" * 100_000]) for i in range(295)]
     units = list(work_units.pack_units(documents, pair_task=task))
-    assert [d.index_in_file for unit in units for d in unit.documents] == list(range(10))
-    assert [len(unit.documents) for unit in units] == ([4, 4, 2] if task == "sop" else [8, 2])
+    assert [d.index_in_file for unit in units for d in unit.documents] == list(range(295))
+    assert [len(unit.documents) for unit in units] == sizes
     assert [unit.number for unit in units] == list(range(len(units)))
