@@ -1,5 +1,6 @@
 """The tokenizer of the English models: SentencePiece with ALBERT's special pieces (TF1 tokenization.py)."""
 
+import functools
 import re
 import unicodedata
 from collections.abc import Sequence
@@ -8,6 +9,7 @@ import sentencepiece
 from sentencepiece import sentencepiece_model_pb2
 
 from albert_tf.errors import UserError
+from albert_tf.normalization import AlignedText, Span, Step, drop, is_combining
 from albert_tf.tokenizer_base import Tokenizer, TokenizerSettings
 
 MODEL_FILE = "spiece.model"
@@ -27,19 +29,27 @@ _DIGIT_COMMA_PENALTY = 100.0
 _SURROGATES = re.compile("[\ud800-\udfff]")
 
 
-def normalize(text: str, *, lower_case: bool, strip_accents: bool = True) -> str:
-    """Normalises text as TF1 tokenization.preprocess_text: spaces, NFKD, no combining characters, lower case.
+@functools.cache
+def _steps(lower_case: bool, strip_accents: bool) -> tuple[Step, ...]:
+    """Returns what TF1 tokenization.preprocess_text does after spaces: NFKD, no combining characters, lower case.
 
     A lone surrogate, which no UTF-8 text has, becomes U+FFFD. Without `strip_accents` NFKD is left out as well:
     SentencePiece composes to NFKC by itself.
     """
+    steps: list[Step] = [functools.partial(_SURROGATES.sub, "\ufffd")]
+    if strip_accents:
+        steps += [functools.partial(unicodedata.normalize, "NFKD"), drop(is_combining)]
+    return (*steps, str.lower) if lower_case else tuple(steps)
+
+
+def normalize(text: str, *, lower_case: bool, strip_accents: bool) -> str:
+    """Normalises text as TF1 tokenization.preprocess_text does it."""
     text = " ".join(text.split())
-    if not text.isascii():
-        text = _SURROGATES.sub("\ufffd", text)
-        if strip_accents:
-            text = unicodedata.normalize("NFKD", text)
-            text = "".join([character for character in text if not unicodedata.combining(character)])
-    return text.lower() if lower_case else text
+    if text.isascii():
+        return text.lower() if lower_case else text
+    for step in _steps(lower_case, strip_accents):
+        text = step(text)
+    return text
 
 
 class SentencePieceTokenizer(Tokenizer):
@@ -63,6 +73,41 @@ class SentencePieceTokenizer(Tokenizer):
     def encode(self, text: str) -> list[int]:
         """Returns the ids of one text, without special ids; what the vocabulary cannot spell gives `unk_id`."""
         return self._processor.encode(self.normalize(text), out_type=int)
+
+    def encode_with_offsets(self, text: str) -> tuple[list[int], list[Span]]:
+        """Returns ids, and the span [start, end) of `text` that each piece stands for, the space before it left out.
+
+        Where a character becomes several pieces, its span is that of each. A piece that is a space has an empty span.
+        """
+        aligned = AlignedText.of(text).collapse_spaces()
+        for step in _steps(self.settings.lower_case, bool(self.settings.strip_accents)):
+            aligned = aligned.apply(step)
+        ids = self._processor.encode(aligned.text, out_type=int)
+        pieces = self._processor.encode(aligned.text, out_type=str)  # unknown ones as they are in the text
+        seen = self._as_seen_by_sentencepiece(aligned)
+        spans: list[Span] = []
+        end = 0
+        for piece in pieces:
+            start = end + len(piece) - len(piece.lstrip(WORD_BOUNDARY))
+            end += len(piece)
+            spans.append(seen.span(start, end))
+        return ids, spans
+
+    def _as_seen_by_sentencepiece(self, given: AlignedText) -> AlignedText:
+        """Returns the text after the model's own normalisation, which composes, expands and drops characters too."""
+        text, origins = self._processor.normalize(given.text, with_offsets=True)
+        starts = [given.starts[origin] for origin in origins[:-1]]
+        ends: list[int] = []
+        source_end = origins[-1]
+        for index in range(len(text) - 1, -1, -1):
+            if origins[index + 1] > origins[index]:  # else the next character has the same source
+                source_end = origins[index + 1]
+                while not given.text[source_end - 1].isprintable() and not self._processor.encode(
+                    given.text[source_end - 1]
+                ):
+                    source_end -= 1  # a control character, dropped
+            ends.append(given.ends[source_end - 1])
+        return AlignedText(text, starts, ends[::-1])
 
     def encode_batch(self, texts: Sequence[str]) -> list[list[int]]:
         """Returns the ids of each text, without special ids, on the calling thread."""

@@ -13,6 +13,7 @@ import numpy as np
 
 from albert_tf.errors import UserError
 from albert_tf.files import read_json, whole_file, write_json
+from albert_tf.normalization import Span
 
 SETTINGS_FILE = "tokenizer_settings.json"
 
@@ -124,6 +125,14 @@ class Tokenizer(abc.ABC):
     @abc.abstractmethod
     def encode(self, text: str) -> list[int]:
         """Returns the ids of one text, without special ids; what the vocabulary cannot spell gives `unk_id`."""
+
+    @abc.abstractmethod
+    def encode_with_offsets(self, text: str) -> tuple[list[int], list[Span]]:
+        """Returns ids, and the span [start, end) of `text`, in characters, that each piece stands for.
+
+        Spans do not decrease, and hold every character that normalisation keeps but spaces; a dropped accent belongs
+        to the letter before it. Where a character becomes several pieces, its span is that of each.
+        """
 
     @abc.abstractmethod
     def encode_batch(self, texts: Sequence[str]) -> list[list[int]]:

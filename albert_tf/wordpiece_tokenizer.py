@@ -3,11 +3,11 @@
 import functools
 import itertools
 import re
-import sys
 import unicodedata
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from albert_tf.errors import UserError
+from albert_tf.normalization import AlignedText, Span, Step, character_class, drop, is_nonspacing_mark
 from albert_tf.tokenizer_base import Tokenizer, TokenizerSettings
 
 PAD, UNK, CLS, SEP, MASK = "[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"
@@ -19,11 +19,11 @@ IDEOGRAPHS = (
     "\u4e00-\u9fff\u3400-\u4dbf\U00020000-\U0002a6df\U0002a700-\U0002b73f\U0002b740-\U0002b81f\U0002b820-\U0002ceaf"
     "\uf900-\ufaff\U0002f800-\U0002fa1f"
 )
-_WORD = re.compile(rf"[{IDEOGRAPHS}]|[^\s{IDEOGRAPHS}]+")
+_CHUNK = re.compile(rf"[{IDEOGRAPHS}]|[^\s{IDEOGRAPHS}]+")
 _PLACEHOLDER = re.compile(r"\[unused\d+\]")
 
-_CACHED_WORDS = 2**17  # about 30 MB
-_CACHED_WORD_CHARACTERS = 64
+_REMEMBERED_STRINGS = 2**16  # about 15 MB
+_REMEMBERED_CHARACTERS = 40
 
 
 class WordPieceTokenizer(Tokenizer):
@@ -36,39 +36,62 @@ class WordPieceTokenizer(Tokenizer):
     def __init__(self, model: bytes, settings: TokenizerSettings | None = None) -> None:
         vocabulary = _read_vocabulary(model)
         super().__init__(model, settings or TokenizerSettings(), vocabulary=vocabulary)
+        self._steps = _steps(self.settings.lower_case, bool(self.settings.strip_accents))
         self._ids = {piece: i for i, piece in enumerate(vocabulary)}
         self._longest_piece = max(map(len, vocabulary))
-        self._word_ids = _WordIds(self)
+        self._ids_of_word = _Remembered(self._spell)
+        self._ids_of_chunk = _Remembered(self._encode_chunk)
 
     def normalize(self, text: str) -> str:
-        """Returns the words that are cut into pieces, joined by spaces; punctuation marks are words."""
-        return " ".join(word for chunk in _chunks(text) for word in self.split_chunk(chunk))
+        """Returns the words that are cut into pieces, joined by spaces; ideographs and punctuation marks are words."""
+        for step in self._steps:
+            text = step(text)
+        return " ".join(_word().findall(text))
 
     def encode(self, text: str) -> list[int]:
         """Returns the ids of one text, without special ids; a word that the vocabulary cannot spell gives `unk_id`."""
-        return list(itertools.chain.from_iterable(map(self._word_ids.__getitem__, _chunks(text))))
+        return list(itertools.chain.from_iterable(map(self._ids_of_chunk.__getitem__, _chunks(text))))
 
     def encode_batch(self, texts: Sequence[str]) -> list[list[int]]:
         """Returns the ids of each text, without special ids, on the calling thread."""
         return [self.encode(text) for text in texts]
+
+    def encode_with_offsets(self, text: str) -> tuple[list[int], list[Span]]:
+        """Returns ids, and the span [start, end) of `text` that each piece stands for; an unknown piece is a word."""
+        aligned = AlignedText.of(text)
+        for step in self._steps:
+            aligned = aligned.apply(step)
+        ids: list[int] = []
+        spans: list[Span] = []
+        for word in _word().finditer(aligned.text):
+            ids_of_word = self._ids_of_word[word[0]]
+            ids += ids_of_word
+            if ids_of_word == (self.unk_id,):
+                spans.append(aligned.span(*word.span()))
+                continue
+            start = word.start()
+            for piece in self.pieces(ids_of_word):
+                end = start + len(piece if start == word.start() else piece.removeprefix(CONTINUATION))
+                spans.append(aligned.span(start, end))
+                start = end
+        return ids, spans
 
     def decode(self, ids: Sequence[int]) -> str:
         """Returns the words of ids, joined by spaces; special pieces but the unknown one are left out."""
         left_out = {self.pad_id, self.cls_id, self.sep_id, self.mask_id}
         return " ".join(self.pieces([i for i in ids if i not in left_out])).replace(f" {CONTINUATION}", "")
 
-    def split_chunk(self, chunk: str) -> list[str]:
-        """Returns the words of a run of text without spaces: normalised, each punctuation mark by itself."""
-        if self.settings.lower_case:
-            chunk = chunk.lower()
-        if self.settings.strip_accents and not chunk.isascii():
-            chunk = "".join([c for c in unicodedata.normalize("NFD", chunk) if unicodedata.category(c) != "Mn"])
-        return _punctuation_or_run().findall(chunk)
+    def _encode_chunk(self, chunk: str) -> tuple[int, ...]:
+        """Returns the ids of a run of text between spaces, of which nothing is to be dropped."""
+        for step in self._steps[1:]:
+            chunk = step(chunk)
+        words = _word().findall(chunk)
+        return tuple(itertools.chain.from_iterable(map(self._ids_of_word.__getitem__, words)))
 
-    def word_ids(self, word: str) -> list[int]:
+    def _spell(self, word: str) -> tuple[int, ...]:
         """Returns the ids of a word: the longest piece at each place, or `unk_id` alone where there is none."""
         if len(word) > MAX_WORD_CHARACTERS:
-            return [self.unk_id]
+            return (self.unk_id,)
         ids: list[int] = []
         start = 0
         while start < len(word):
@@ -79,10 +102,10 @@ class WordPieceTokenizer(Tokenizer):
                 if piece_id is not None:
                     break
             else:
-                return [self.unk_id]
+                return (self.unk_id,)
             ids.append(piece_id)
             start = end
-        return ids
+        return tuple(ids)
 
     @staticmethod
     def _original_strips_accents(lower_case: bool) -> bool:
@@ -97,27 +120,45 @@ class WordPieceTokenizer(Tokenizer):
         return not piece.startswith(CONTINUATION)
 
 
-class _WordIds(dict[str, tuple[int, ...]]):
-    """The ids of runs of text between spaces; computes what it lacks, and starts anew when it is full."""
+class _Remembered(dict[str, tuple[int, ...]]):
+    """What `compute` returns for short strings; starts anew when it is full."""
 
-    def __init__(self, tokenizer: WordPieceTokenizer) -> None:
-        self._tokenizer = tokenizer
+    def __init__(self, compute: Callable[[str], tuple[int, ...]]) -> None:
+        self._compute = compute
 
-    def __missing__(self, chunk: str) -> tuple[int, ...]:
-        tokenizer = self._tokenizer
-        ids = tuple(i for word in tokenizer.split_chunk(chunk) for i in tokenizer.word_ids(word))
-        if len(chunk) <= _CACHED_WORD_CHARACTERS:
-            if len(self) >= _CACHED_WORDS:
+    def __missing__(self, key: str) -> tuple[int, ...]:
+        value = self._compute(key)
+        if len(key) <= _REMEMBERED_CHARACTERS:
+            if len(self) >= _REMEMBERED_STRINGS:
                 self.clear()
-            self[chunk] = ids
-        return ids
+            self[key] = value
+        return value
+
+
+def _steps(lower_case: bool, strip_accents: bool) -> tuple[Step, ...]:
+    """Returns what the original does to the characters of text; the first step alone crosses no space or ideograph."""
+    steps: list[Step] = [_drop]
+    if lower_case:
+        steps.append(str.lower)
+    if strip_accents:
+        steps.append(_strip_accents)
+    return tuple(steps)
 
 
 def _chunks(text: str) -> list[str]:
-    """Returns the runs of text between spaces, each ideograph by itself, without control and format characters."""
-    if not text.isprintable() or "\ufffd" in text:
-        text = _dropped_characters().sub("", text)
-    return _WORD.findall(text)
+    """Returns the runs of text between spaces, each ideograph by itself, less the characters to be dropped."""
+    text = _drop(text)
+    return text.split() if text.isascii() else _CHUNK.findall(text)
+
+
+def _drop(text: str) -> str:
+    if text.isprintable() and "\ufffd" not in text:
+        return text
+    return drop(is_dropped)(text)
+
+
+def _strip_accents(text: str) -> str:
+    return text if text.isascii() else drop(is_nonspacing_mark)(unicodedata.normalize("NFD", text))
 
 
 def is_dropped(character: str) -> bool:
@@ -136,15 +177,10 @@ def is_punctuation(character: str) -> bool:
 
 
 @functools.cache
-def _dropped_characters() -> re.Pattern[str]:
-    dropped = map(re.escape, filter(is_dropped, map(chr, range(sys.maxunicode + 1))))
-    return re.compile(f"[{''.join(dropped)}]+")
-
-
-@functools.cache
-def _punctuation_or_run() -> re.Pattern[str]:
-    marks = "".join(map(re.escape, filter(is_punctuation, map(chr, range(sys.maxunicode + 1)))))
-    return re.compile(rf"[{marks}]|[^\s{marks}]+")
+def _word() -> re.Pattern[str]:
+    """Returns the expression that finds words: an ideograph, a punctuation mark, or a run of other characters."""
+    marks = character_class(is_punctuation)
+    return re.compile(rf"[{IDEOGRAPHS}{marks}]|[^\s{IDEOGRAPHS}{marks}]+")
 
 
 def _read_vocabulary(model: bytes) -> list[str]:
