@@ -10,12 +10,14 @@ from typing import NamedTuple
 import tensorflow as tf
 from tqdm import tqdm
 
+from albert_tf.dynamic_masking import DynamicMasking
 from albert_tf.errors import UserError
 from albert_tf.manifest import RecordsDirectory
-from albert_tf.records import RECORD_FEATURES, RecordFeature, count_records, read_records
+from albert_tf.records import RECORD_FEATURES, UNMASKED_FEATURES, RecordFeature, count_records, read_records
 
 _SHUFFLE_BUFFER = 10_000
 _FILES_AT_ONCE = 8
+_EVALUATION_SEED = 0  # every evaluation masks the same tokens
 _NOT_TRAINED_ON = ("token_boundary",)
 
 
@@ -26,11 +28,17 @@ class Records(NamedTuple):
     counts: list[int]  # examples of each file
     max_seq_length: int
     max_predictions_per_seq: int
+    masking: DynamicMasking | None  # of records that hold no masks
 
     @property
     def num_examples(self) -> int:
         """Examples of all files."""
         return sum(self.counts)
+
+    @property
+    def features(self) -> list[RecordFeature]:
+        """The features that training reads from the files."""
+        return _features(self.masking)
 
 
 def open_records(
@@ -52,11 +60,12 @@ def open_records(
                 raise UserError(f"--{name}={value}, but the records of {directory.path} were made with {recorded}; "
                                 "drop the flag, or make records with that length")  # fmt: skip
             asked[name] = recorded
+    masking = DynamicMasking.of(directory)
     counts = []
     for file in tqdm(files, desc="Opening records", unit="file", mininterval=1.0, disable=len(files) < 100):
         first = next(read_records(file), None)
         if first is not None:
-            for name, length in _record_lengths(first, file).items():
+            for name, length in _record_lengths(first, file, _features(masking)).items():
                 if asked[name] not in (None, length):
                     raise UserError(
                         f"{file} holds records of {name}={length}, and {asked[name]} is asked for; "
@@ -66,18 +75,18 @@ def open_records(
         counts.append(count_records(file) if directory is None else directory.manifest.shards[file.name])
     if not sum(counts):
         raise UserError(f"there is no record in {', '.join(map(str, files[:3]))}")
-    return Records(list(files), counts, asked["max_seq_length"] or 0, asked["max_predictions_per_seq"] or 0)
+    return Records(list(files), counts, asked["max_seq_length"] or 0, asked["max_predictions_per_seq"] or 0, masking)
 
 
-def _record_lengths(record: bytes, file: Path) -> dict[str, int]:
+def _record_lengths(record: bytes, file: Path, features: Sequence[RecordFeature]) -> dict[str, int]:
     """Returns the lengths of a record's features by the setting that gives them."""
-    spec = {f.name: tf.io.RaggedFeature(tf.as_dtype(f.dtype)) for f in _features()}
+    spec = {f.name: tf.io.RaggedFeature(tf.as_dtype(f.dtype)) for f in features}
     try:
         parsed = tf.io.parse_single_example(record, spec)
     except tf.errors.InvalidArgumentError:
         parsed = dict.fromkeys(spec, tf.zeros([0]))
     lengths: dict[str, int] = {}
-    for feature in _features():
+    for feature in features:
         length = int(parsed[feature.name].shape[0])
         if length == 0 or lengths.setdefault(feature.length or "", length) != length:
             names = ", ".join(spec)
@@ -110,20 +119,36 @@ def training_dataset(records: Records, *, batch_size: int, seed: int, start_step
     dataset = dataset.map(
         lambda serialized: _parse(serialized, records), num_parallel_calls=tf.data.AUTOTUNE, deterministic=True
     )
+    dataset = _masked(dataset, records, batch_size=batch_size, seed=seed, start_step=start_step)
     return _with_options(dataset.prefetch(tf.data.AUTOTUNE))
 
 
 def evaluation_dataset(records: Records, *, batch_size: int, max_steps: int | None) -> tf.data.Dataset:
     """Returns every record once, in file order; rows that fill up the last batch have an `example_weights` of 0."""
     dataset = tf.data.TFRecordDataset([str(path) for path in records.files]).batch(batch_size)
-    dataset = dataset.map(lambda serialized: _fill_up(_parse(serialized, records), batch_size))
+    dataset = dataset.map(lambda serialized: _parse(serialized, records))
+    dataset = _masked(dataset, records, batch_size=batch_size, seed=_EVALUATION_SEED, start_step=0)
+    dataset = dataset.map(lambda batch: _fill_up(batch, batch_size))
     if max_steps is not None:
         dataset = dataset.take(max_steps)
     return _with_options(dataset.prefetch(tf.data.AUTOTUNE))
 
 
-def _features() -> list[RecordFeature]:
-    return [feature for feature in RECORD_FEATURES if feature.name not in _NOT_TRAINED_ON]
+def _masked(
+    dataset: tf.data.Dataset, records: Records, *, batch_size: int, seed: int, start_step: int
+) -> tf.data.Dataset:
+    """Masks the batches of records that hold no masks; an example's number counts from the start of the run."""
+    if records.masking is None:
+        return dataset
+    mask = records.masking.masker(seed)
+    return dataset.enumerate(start_step).map(
+        lambda step, batch: mask(step * batch_size, batch), num_parallel_calls=tf.data.AUTOTUNE, deterministic=True
+    )
+
+
+def _features(masking: DynamicMasking | None) -> list[RecordFeature]:
+    features = RECORD_FEATURES if masking is None else UNMASKED_FEATURES
+    return [feature for feature in features if feature.name not in _NOT_TRAINED_ON]
 
 
 def _parse(serialized: tf.Tensor, records: Records) -> dict[str, tf.Tensor]:
@@ -132,7 +157,7 @@ def _parse(serialized: tf.Tensor, records: Records) -> dict[str, tf.Tensor]:
         feature.name: tf.io.FixedLenFeature(
             [getattr(records, feature.length) if feature.length else 1], tf.as_dtype(feature.dtype)
         )
-        for feature in _features()
+        for feature in records.features
     }
     batch = tf.io.parse_example(serialized, spec)
     batch = {name: tf.cast(t, tf.int32) if t.dtype == tf.int64 else t for name, t in batch.items()}

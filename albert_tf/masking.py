@@ -5,7 +5,8 @@ a special piece. Each example's masks depend on its own key only.
 """
 
 import dataclasses
-from typing import NamedTuple
+from collections.abc import Mapping
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -32,6 +33,11 @@ class MaskingSettings:
     ngram: int
     favor_shorter_ngram: bool
     do_whole_word_mask: bool
+
+    @classmethod
+    def of(cls, values: Mapping[str, Any]) -> "MaskingSettings":
+        """Picks the settings from a mapping with more keys, such as a manifest's settings."""
+        return cls(**{field.name: values[field.name] for field in dataclasses.fields(cls)})
 
 
 class MaskedExamples(NamedTuple):
@@ -73,10 +79,8 @@ def mask_examples(
 
     `keys` uint64 [N] decide every random choice. The text must be enclosed by [CLS] and [SEP] as in pre-training.
     """
-    kinds = _piece_kinds(tokenizer)[input_ids]
+    kinds, word_start = _classify(input_ids, tokenizer)
     maskable = kinds <= _STARTS
-    word_start = kinds == _STARTS
-    word_start[:, 1:] |= maskable[:, 1:] & ~maskable[:, :-1]  # what follows a special piece begins a word
     words = _find_words(word_start if settings.do_whole_word_mask else maskable, maskable)
     chosen = _choose_ngrams(words, targets_per_example(lengths, settings), keys=keys, settings=settings)
     return _replace_targets(
@@ -87,6 +91,21 @@ def mask_examples(
         tokenizer=tokenizer,
         settings=settings,
     )
+
+
+def token_boundaries(input_ids: np.ndarray, tokenizer: Tokenizer) -> np.ndarray:
+    """Returns uint8 [N, max_seq_length]: 1 where a word begins and at special pieces."""
+    kinds, word_start = _classify(input_ids, tokenizer)
+    return (word_start | (kinds == _ENCLOSES)).astype(np.uint8)
+
+
+def _classify(input_ids: np.ndarray, tokenizer: Tokenizer) -> tuple[np.ndarray, np.ndarray]:
+    """Returns the kind of each piece, uint8 [N, max_seq_length], and whether a word begins there."""
+    kinds = _piece_kinds(tokenizer)[input_ids]
+    word_start = kinds == _STARTS
+    # What follows a special piece begins a word, so that no word crosses [SEP].
+    word_start[:, 1:] |= (kinds[:, 1:] <= _STARTS) & (kinds[:, :-1] > _STARTS)
+    return kinds, word_start
 
 
 def _piece_kinds(tokenizer: Tokenizer) -> np.ndarray:

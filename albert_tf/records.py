@@ -7,7 +7,7 @@ and by the parser. Nothing here needs TensorFlow.
 import dataclasses
 import functools
 import struct
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import BinaryIO, Literal
 
@@ -37,20 +37,25 @@ RECORD_FEATURES = (
     RecordFeature("next_sentence_labels", "int64", None),  # 0: in order, 1: swapped (or, for NSP, a random B)
 )
 
+# Of records for dynamic masking, which draws the masks anew in every epoch.
+UNMASKED_FEATURES = tuple(feature for feature in RECORD_FEATURES if feature.length != "max_predictions_per_seq")
+
 _FRAME_HEADER = struct.Struct("<QI")
 _CHECKSUM = struct.Struct("<I")
 _FIELD_1, _FIELD_2 = b"\x0a", b"\x12"  # length-delimited protobuf fields
 _LIST_FIELD = {"float32": b"\x12", "int64": b"\x1a"}  # Feature.float_list, Feature.int64_list
 
 
-def encode_examples(batch: Mapping[str, np.ndarray]) -> list[bytes]:
-    """Returns N serialized tf.train.Example from arrays [N, length] (or [N]) named as in RECORD_FEATURES.
+def encode_examples(
+    batch: Mapping[str, np.ndarray], features: Sequence[RecordFeature] = RECORD_FEATURES
+) -> list[bytes]:
+    """Returns N serialized tf.train.Example from arrays [N, length] (or [N]) that have the names of `features`.
 
     Integers must be non-negative.
     """
     columns: list[list[bytes]] = []
     fixed: list[np.ndarray] = []  # neighbouring features whose bytes have one length in all examples
-    for feature in RECORD_FEATURES:
+    for feature in features:
         values = batch[feature.name].reshape(len(batch[feature.name]), -1)
         if feature.dtype == "float32":
             fixed.append(_with_header(feature, values.astype("<f4").view(np.uint8)))

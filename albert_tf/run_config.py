@@ -10,6 +10,7 @@ from albert_tf.manifest import PAIR_TASKS
 INVALID_BYTES = ("refuse", "replace")
 DOCUMENT_MODES = ("blank_line", "heading", "file", "line")
 SENTENCE_SPLITS = ("line", "prose")
+MASKING = ("static", "dynamic")
 OPTIMIZERS = ("lamb", "adamw")
 PRECISIONS = ("auto", "float32", "bfloat16")
 OUTPUT_BIAS_STARTS = ("zeros", "unigram")
@@ -78,6 +79,11 @@ class RecordsConfig(TextConfig):
     max_seq_length: int = option("Tokens in an example, [CLS] and [SEP] included.", default=512)
     max_predictions_per_seq: int | None = option(
         "Most masked tokens in an example. Unset: max_seq_length x masked_lm_prob, rounded.", default=None
+    )
+    masking: str = option(
+        "static: masks are in the records. dynamic: training draws new ones in every epoch.",
+        default="static",
+        choices=MASKING,
     )
     masked_lm_prob: float = option("Share of the tokens that is masked.", default=0.15)
     ngram: int = option("Longest span of words masked together.", default=3)

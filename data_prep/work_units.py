@@ -1,6 +1,7 @@
 """One unit of work: some documents to encoded examples in a spill file. Runs in worker processes."""
 
 import collections
+import dataclasses
 import itertools
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -9,8 +10,8 @@ from typing import NamedTuple
 import numpy as np
 
 from albert_tf.keyed_random import derive_keys, uniforms
-from albert_tf.masking import MaskingSettings, mask_examples
-from albert_tf.records import encode_examples
+from albert_tf.masking import MaskingSettings, mask_examples, token_boundaries
+from albert_tf.records import RECORD_FEATURES, UNMASKED_FEATURES, encode_examples
 from albert_tf.run_config import RecordsConfig
 from albert_tf.tokenizer import Tokenizer
 from data_prep.documents import Document
@@ -61,13 +62,11 @@ class UnitWorker:
         self._config = config
         self._tokenizer = tokenizer
         self._spill_directory = spill_directory
-        self._masking = MaskingSettings(
-            masked_lm_prob=config.masked_lm_prob,
-            max_predictions_per_seq=config.predictions_per_seq,
-            ngram=config.ngram,
-            favor_shorter_ngram=config.favor_shorter_ngram,
-            do_whole_word_mask=config.do_whole_word_mask,
-        )
+        self._masking: MaskingSettings | None = None
+        self._features = RECORD_FEATURES if config.masking == "static" else UNMASKED_FEATURES
+        if config.masking == "static":
+            values = {**dataclasses.asdict(config), "max_predictions_per_seq": config.predictions_per_seq}
+            self._masking = MaskingSettings.of(values)
 
     def run(self, task: UnitTask) -> UnitResult:
         """Tokenises a unit's documents once, makes all passes of examples, and spills them."""
@@ -134,7 +133,7 @@ class UnitWorker:
                 counts[f"{split}/{name}"] += value
             shards = derive_keys(part.keys, _SHARD_STREAM) % np.uint64(self._config.num_shards)
             shards = shards.astype(np.int64) if split == "train" else np.full(len(part.keys), -1)
-            spill.write(encode_examples(batch), shards=shards, keys=part.keys)
+            spill.write(encode_examples(batch, self._features), shards=shards, keys=part.keys)
 
     def _make_batch(self, unit: Unit, pairs: Pairs) -> dict[str, np.ndarray]:
         """Returns the arrays of the record contract."""
@@ -147,10 +146,14 @@ class UnitWorker:
             sep_id=tokenizer.sep_id,
             pad_id=tokenizer.pad_id,
         )
+        batch["next_sentence_labels"] = pairs.labels
+        lengths = batch.pop("lengths")
+        if self._masking is None:
+            return {**batch, "token_boundary": token_boundaries(batch["input_ids"], tokenizer)}
         masked = mask_examples(
-            batch["input_ids"], batch.pop("lengths"), keys=pairs.keys, tokenizer=tokenizer, settings=self._masking
+            batch["input_ids"], lengths, keys=pairs.keys, tokenizer=tokenizer, settings=self._masking
         )
-        return {**batch, **masked._asdict(), "next_sentence_labels": pairs.labels}
+        return {**batch, **masked._asdict()}
 
 
 def pack_units(documents: Iterable[Document], *, pair_task: str) -> Iterator[UnitTask]:
