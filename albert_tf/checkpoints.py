@@ -5,9 +5,10 @@ configuration and an environment fingerprint. TensorFlow writes a checkpoint und
 `checkpoint` file at it last, so that an interrupted save leaves the one before in force.
 """
 
+import itertools
 import platform
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,7 @@ from albert_tf.files import read_json, write_json
 from albert_tf.heads import AlbertWithHeads
 from albert_tf.optimizers import AlbertOptimizer
 from albert_tf.sharing import BlockIndex
+from albert_tf.tensor_files import SLOT_SUFFIXES, NamedArrays, native_key, write_tensorflow
 from albert_tf.tokenizer import TOKENIZER_DIRECTORY, Tokenizer, load_tokenizer
 from albert_tf.version import __version__
 from albert_tf.weight_maps import weight_names
@@ -32,7 +34,6 @@ ENVIRONMENT_FILE = "environment.json"
 CHECKPOINT_NAME = "model.ckpt"
 
 _VALUE_SUFFIX = "/.ATTRIBUTES/VARIABLE_VALUE"
-_SLOT_SUFFIXES = ("/adam_m", "/adam_v")
 _INDEXED = re.compile(r"(\w+)\((\d+),(\d+)\)")
 
 
@@ -112,6 +113,26 @@ class RunCheckpoints:
         return True
 
 
+def write_checkpoint(directory: Path, names: Sequence[str], tensors: NamedArrays, *, step: int) -> None:
+    """Writes `model.ckpt-<step>` as `RunCheckpoints` does, one tensor at a time.
+
+    `tensors` are weights, and perhaps slots and `global_step`, by TF1 name; `names` are their names.
+    """
+    placeholders = {name: tf.Variable(0.0) for name in names if name != "global_step"}
+    slots = {name: variable for name, variable in placeholders.items() if name.endswith(SLOT_SUFFIXES)}
+    weights = {name: variable for name, variable in placeholders.items() if name not in slots}
+    checkpoint = tf.train.Checkpoint(weights=weights, slots=slots)
+    if "global_step" in names:
+        checkpoint.global_step = tf.Variable(step, dtype=tf.int64)
+    # TensorFlow writes what it stores beside the values, for placeholders; then the values take their places.
+    manager = tf.train.CheckpointManager(checkpoint, str(directory), max_to_keep=1, checkpoint_name=CHECKPOINT_NAME)
+    prefix = manager.save(checkpoint_number=step)
+    reader = tf.train.load_checkpoint(prefix)
+    own = {native_key(name) for name in names}
+    beside = [(key, reader.get_tensor(key)) for key in reader.get_variable_to_shape_map() if key not in own]
+    write_tensorflow(prefix, itertools.chain(beside, ((native_key(name), value) for name, value in tensors)))
+
+
 def checkpoint_prefix(path: str) -> str:
     """Returns the prefix that a prefix, an `.index` file or a directory names; raises UserError where there is none."""
     if not path:
@@ -139,7 +160,7 @@ def read_weights(path: str) -> dict[str, np.ndarray]:
         reader = tf.train.load_checkpoint(prefix)
         keys = reader.get_variable_to_shape_map()
         native = {_native_name(key): key for key in keys if key.startswith("weights/")}
-        names = native or {key: key for key in keys if key != "global_step" and not key.endswith(_SLOT_SUFFIXES)}
+        names = native or {key: key for key in keys if key != "global_step" and not key.endswith(SLOT_SUFFIXES)}
         return {name: reader.get_tensor(key) for name, key in names.items()}
     except (tf.errors.OpError, RuntimeError, ValueError) as error:
         raise UserError(f"checkpoint {prefix!r} cannot be read: {error}") from None

@@ -16,10 +16,10 @@ from albert_tf.checkpoints import CONFIG_FILE
 from albert_tf.config import AlbertConfig
 from albert_tf.errors import UserError
 from albert_tf.files import read_json
+from albert_tf.run_config import CHECKPOINT_FORMATS
 from albert_tf.weight_maps import ARCHITECTURES, HEADS, LABEL_HEADS, SEQUENCE_CLASSIFICATION, heads_of, weight_names
 
-NATIVE, TF1, HUGGING_FACE = "native", "tf1", "hf"
-FORMATS = (NATIVE, TF1, HUGGING_FACE)
+NATIVE, TF1, HUGGING_FACE = CHECKPOINT_FORMATS
 HUGGING_FACE_CONFIG_FILE = "config.json"
 LABEL_HEAD_FILE = "label_head.json"  # {"head": which label head `output_weights` is, "labels": their names or null}
 

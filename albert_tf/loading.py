@@ -131,7 +131,7 @@ def _match(found: Found, allowed: re.Pattern[str]) -> Checkpoint:
                 "that is meant, let these names pass by a regular expression in --allow_missing"
             )
     fields = {field.name: getattr(found, field.name) for field in dataclasses.fields(found)}
-    inert = (*found.inert, *(key for key in others.values() if key not in unused))
+    inert = (*found.inert, *(name for name, key in others.items() if key not in unused))
     return Checkpoint(
         **{**fields, "inert": inert},
         num_labels=num_labels,

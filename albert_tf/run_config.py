@@ -6,6 +6,7 @@ from typing import Any
 
 from albert_tf.errors import UserError
 from albert_tf.manifest import PAIR_TASKS
+from albert_tf.weight_maps import LABEL_HEADS
 
 INVALID_BYTES = ("refuse", "replace")
 DOCUMENT_MODES = ("blank_line", "heading", "file", "line")
@@ -13,6 +14,7 @@ SENTENCE_SPLITS = ("line", "prose")
 MASKING = ("static", "dynamic")
 OPTIMIZERS = ("lamb", "adamw")
 PRECISIONS = ("auto", "float32", "bfloat16")
+CHECKPOINT_FORMATS = ("native", "tf1", "hf")
 OUTPUT_BIAS_STARTS = ("zeros", "unigram")
 
 MIN_SEQ_LENGTH = 8  # [CLS] A [SEP] B [SEP] with a few tokens in each segment
@@ -202,6 +204,29 @@ class ExportConfig:
     def __post_init__(self) -> None:
         _require(self, "version", at_least=0)
         _require(self, "max_seq_length", at_least=MIN_SEQ_LENGTH)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ConvertConfig:
+    """Flags of albert_tf.convert_checkpoint."""
+
+    source: str = option("Checkpoint: a directory, a file prefix, or a file of it.")
+    target: str = option("Directory to write; it must not exist.")
+    source_format: str | None = option(
+        "native (a run of this project), tf1 or hf (Hugging Face). Unset: what the source is.",
+        default=None,
+        choices=CHECKPOINT_FORMATS,
+    )
+    target_format: str | None = option("As --source_format. Unset: native.", default=None, choices=CHECKPOINT_FORMATS)
+    label_head: str | None = option(
+        "Which head the output_weights of a TF1 checkpoint is. Unset: sequence_classification.",
+        default=None,
+        choices=LABEL_HEADS,
+    )
+    include_optimizer: bool = option("Convert the optimizer's moments too (native and TF1).", default=False)
+    allow_missing: str | None = option(
+        "Regular expression of the source's names that may be missing or unused. Unset: none.", default=None
+    )
 
 
 def _require(config: Any, name: str, *, at_least: float, at_most: float = math.inf) -> None:

@@ -6,9 +6,9 @@ are written in parts, so that memory is bounded by the largest part and not by t
 
 import json
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 import safetensors
@@ -16,19 +16,21 @@ import safetensors.numpy
 import tensorflow as tf
 
 from albert_tf.errors import UserError
+from albert_tf.files import write_json
 
 SAFETENSORS_FILE = "model.safetensors"
 SAFETENSORS_INDEX = SAFETENSORS_FILE + ".index.json"
 
+SLOT_SUFFIXES = ("/adam_m", "/adam_v")
+
 _PART_BYTES = 2**30  # a file of more than this is written in parts
 PICKLES = (".bin", ".pt", ".pth", ".pkl")
 _VALUE_SUFFIX = "/.ATTRIBUTES/VARIABLE_VALUE"
-_OBJECT_GRAPH = "_CHECKPOINTABLE_OBJECT_GRAPH"
 
 # TensorFlow's reader translates statuses to Python's own exceptions, the one of a short file to IndexError.
 _READ_ERRORS = (tf.errors.OpError, RuntimeError, ValueError, IndexError)
 
-NamedArrays = Iterable[tuple[str, np.ndarray]]
+NamedArrays = Iterable[tuple[str, Any]]  # numpy arrays, or bytes for a string
 
 
 class Tensors(Protocol):
@@ -154,17 +156,79 @@ def _checkpoint_state(directory: Path) -> str | None:
     return re.split(r"[/\\]", match[1])[-1] if match else None
 
 
+def write_safetensors(directory: Path, tensors: NamedArrays) -> None:
+    """Writes `model.safetensors`, or for large models parts of it with an index, as transformers reads them."""
+    parts, total = 0, 0
+    part_of: dict[str, int] = {}
+    for part in _in_parts(tensors):
+        arrays = dict(part)
+        parts += 1
+        _save_safetensors(arrays, directory / f"part-{parts}")
+        part_of |= dict.fromkeys(arrays, parts)
+        total += sum(array.nbytes for array in arrays.values())
+    if parts == 1:
+        (directory / "part-1").rename(directory / SAFETENSORS_FILE)
+        return
+    names = {n: f"model-{n:05d}-of-{parts:05d}.safetensors" for n in range(1, parts + 1)}
+    for number, name in names.items():
+        (directory / f"part-{number}").rename(directory / name)
+    weight_map = {tensor: names[number] for tensor, number in part_of.items()}
+    write_json(directory / SAFETENSORS_INDEX, {"metadata": {"total_size": total}, "weight_map": weight_map})
+
+
+def _save_safetensors(arrays: dict[str, np.ndarray], path: Path) -> None:
+    try:
+        safetensors.numpy.save_file(arrays, path, metadata={"format": "pt"})  # transformers asks for the metadata
+        path.chmod(path.parent.stat().st_mode & 0o666)  # the library's file is readable by its owner only
+    except safetensors.SafetensorError as error:
+        raise UserError(f"{path} could not be written ({_first_line(error)}); is the disk full?") from None
+
+
+def write_tensorflow(prefix: str, tensors: NamedArrays) -> None:
+    """Writes a TensorFlow checkpoint: one data file, or several for large models, and the index."""
+    written: list[str] = []
+    try:
+        for part in _in_parts(tensors):
+            names, values = zip(*((name, tf.constant(value)) for name, value in part), strict=True)
+            written.append(f"{prefix}-part-{len(written)}")
+            tf.raw_ops.SaveV2(
+                prefix=written[-1], tensor_names=names, shape_and_slices=[""] * len(names), tensors=values
+            )
+        tf.raw_ops.MergeV2Checkpoints(checkpoint_prefixes=written, destination_prefix=prefix, delete_old_dirs=False)
+    except tf.errors.OpError as error:
+        raise UserError(f"{prefix} could not be written ({_first_line(error)}); is the disk full?") from None
+
+
+def _in_parts(tensors: NamedArrays) -> Iterator[Iterator[tuple[str, Any]]]:
+    """Cuts tensors into runs of at least `_PART_BYTES`, the last one excepted; each must be used up before the next."""
+    tensors = iter(tensors)
+    for first in tensors:
+        yield _part(first, tensors)
+
+
+def _part(first: tuple[str, Any], others: Iterator[tuple[str, Any]]) -> Iterator[tuple[str, Any]]:
+    size = np.asarray(first[1]).nbytes
+    yield first
+    while size < _PART_BYTES:
+        following = next(others, None)
+        if following is None:
+            return
+        size += np.asarray(following[1]).nbytes
+        yield following
+
+
 def native_name(key: str) -> str | None:
     """Returns the TF1 name (of a slot too) of a key in a checkpoint of ours; None where it is not one of them."""
     match = re.fullmatch(rf"(?:(?:weights|slots)/)?([^/]+){_VALUE_SUFFIX}", key)
     return match[1].replace(".S", "/").replace("..", ".") if match else None
 
 
-def _native_key(name: str, *, is_slot: bool) -> str:
+def native_key(name: str) -> str:
+    """Undoes `native_name`."""
     if name == "global_step":
         return name + _VALUE_SUFFIX
-    escaped = name.replace(".", "..").replace("/", ".S")
-    return f"{'slots' if is_slot else 'weights'}/{escaped}{_VALUE_SUFFIX}"
+    child = "slots" if name.endswith(SLOT_SUFFIXES) else "weights"
+    return f"{child}/{name.replace('.', '..').replace('/', '.S')}{_VALUE_SUFFIX}"
 
 
 def _first_line(error: BaseException) -> str:

@@ -13,8 +13,8 @@ LEVELS = [
     {"layers", "losses", "dynamic_masking", "optimizers", "distribution", "graph_tokenizer", "graph_packing"},
     {"encoder", "heads", "input_pipeline", "checkpoints",
      "tensor_files", "foreign_checkpoints", "loading"},
-    {"train_log", "train_loop", "export", "pretraining", "summary"},
-    {"run_pretraining", "export_saved_model"},
+    {"train_log", "train_loop", "export", "pretraining", "conversion", "summary"},
+    {"run_pretraining", "export_saved_model", "convert_checkpoint"},
 ]  # fmt: skip
 WITHOUT_TENSORFLOW = LEVELS[0]
 HEAVY = ("tensorflow", "keras", "tensorflow_text")
