@@ -1,5 +1,6 @@
 """The ALBERT encoder: embeddings, calls of (shared) transformer blocks under the sharing plan, and the pooler."""
 
+from collections import Counter
 from typing import Any
 
 import keras
@@ -76,9 +77,10 @@ class AlbertEncoder(keras.layers.Layer):
         options = {"dropout_seed": dropout_seed, "training": training}
         embedding_output, hidden = self.embeddings(inputs["input_ids"], inputs["segment_ids"], **options)
         encoder_layers = []
-        for depth, weights in enumerate(self.plan):
-            block = self.blocks[self._pairs.index(weights)]
-            hidden = block(hidden, inputs["input_mask"], depth=depth, **options)
+        block_weights = self._read_weights(training)
+        for depth, pair in enumerate(self.plan):
+            block = self.blocks[self._pairs.index(pair)]
+            hidden = block(hidden, inputs["input_mask"], weights=block_weights[depth], depth=depth, **options)
             encoder_layers.append(hidden)
         outputs = {
             "embedding_output": embedding_output,
@@ -88,6 +90,20 @@ class AlbertEncoder(keras.layers.Layer):
         if self.pooler is not None:
             outputs["pooled_output"] = self.pooler(hidden[:, 0])
         return outputs
+
+    def _read_weights(self, training: bool | None) -> list[layers.BlockWeights]:
+        """Returns the weights of each block call; weights that several calls share are read and cast once."""
+        attentions = {
+            index: iter(layer.read_weights(uses, training=training))
+            for index, uses in Counter(pair.attention for pair in self.plan).items()
+            for layer in (self.attention(index),)
+        }
+        feed_forwards = {
+            index: iter(layer.read_weights(uses, training=training))
+            for index, uses in Counter(pair.feed_forward for pair in self.plan).items()
+            for layer in (self.feed_forward(index),)
+        }
+        return [(next(attentions[pair.attention]), next(feed_forwards[pair.feed_forward])) for pair in self.plan]
 
     def get_config(self) -> dict[str, Any]:
         """Returns the constructor's arguments."""

@@ -8,7 +8,7 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from albert_tf import layers
+from albert_tf import fused_ops, layers
 from albert_tf.config import AlbertConfig
 from albert_tf.encoder import AlbertEncoder
 from albert_tf.weight_maps import (
@@ -71,7 +71,7 @@ class MaskedLmHead(_Head):
     def __init__(self, config: AlbertConfig, **kwargs: Any) -> None:
         super().__init__(config, **kwargs)
         self.transform = self._dense(config.hidden_size, config.embedding_size)
-        self.activation = layers.activation_function(config.hidden_act)
+        self.activation = fused_ops.ACTIVATIONS[config.hidden_act]
         self.layer_norm = self._layer_norm(config.embedding_size)
         self.output_bias = self.add_weight(
             shape=(config.vocab_size,), initializer="zeros", name="output_bias", dtype="float32", autocast=False

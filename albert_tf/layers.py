@@ -11,28 +11,13 @@ import keras
 import numpy as np
 import tensorflow as tf
 
+from albert_tf import fused_ops
+
 LAYER_NORM_EPSILON = 1e-12
-_MASK_PENALTY = -10000.0  # added to the scores of padding
 
 _PHILOX = 1  # tf.random.Algorithm.PHILOX; it makes 4 words of 32 bits for each value of its counter
 
 _serializable = keras.saving.register_keras_serializable(package="albert_tf")
-
-
-def activation_function(name: str) -> Any:
-    """Returns the function of an activation name of `AlbertConfig.hidden_act`."""
-    return {
-        "gelu_tanh": gelu_tanh,
-        "gelu_erf": lambda x: keras.ops.gelu(x, approximate=False),
-        "relu": keras.ops.relu,
-        "tanh": keras.ops.tanh,
-        "linear": lambda x: x,
-    }[name]
-
-
-def gelu_tanh(x: tf.Tensor) -> tf.Tensor:
-    """The tanh approximation of GELU (Hendrycks and Gimpel, 2016), as TF1 modeling.gelu."""
-    return tf.nn.gelu(x, approximate=True)
 
 
 def truncated_normal(stddev: float) -> keras.initializers.Initializer:
@@ -56,17 +41,29 @@ class SeededDropout(keras.layers.Layer):
     def call(
         self, inputs: tf.Tensor, *, site: int = 0, dropout_seed: tf.Tensor | None = None, training: bool | None = None
     ) -> tf.Tensor:
-        """Drops entries of `inputs` [batch, ...].
+        """Drops entries of `inputs` [batch, ...]; arguments as of `kept`."""
+        kept = self.kept(tf.shape(inputs), site=site, dropout_seed=dropout_seed, training=training)
+        return fused_ops.drop(inputs, *kept, keep_prob=self.keep_prob, training=training) if kept else inputs
+
+    def kept(
+        self, shape: tf.Tensor, *, site: int, dropout_seed: tf.Tensor | None, training: bool | None
+    ) -> list[tf.Tensor]:
+        """Returns the one mask, bool of `shape`, of the entries that are kept; an empty list where nothing is dropped.
 
         `dropout_seed` is int64 [3]: run seed, step, and global index of the first example. `site` numbers the calls of
         one forward pass, since a shared layer is called at every depth.
         """
         if not training or not self.rate:
-            return inputs
+            return []
         if dropout_seed is None:
-            return keras.random.dropout(inputs, self.rate, seed=self.seed_generator)
-        kept = _keep_mask(tf.shape(inputs), keep_prob=1.0 - self.rate, site=site, dropout_seed=dropout_seed)
-        return tf.where(tf.reshape(kept, tf.shape(inputs)), inputs / (1.0 - self.rate), tf.zeros_like(inputs))
+            return [keras.random.uniform(shape, seed=self.seed_generator) < self.keep_prob]
+        kept = _keep_mask(shape, keep_prob=self.keep_prob, site=site, dropout_seed=dropout_seed)
+        return [tf.reshape(kept, shape)]
+
+    @property
+    def keep_prob(self) -> float:
+        """Share of the entries that are kept."""
+        return 1.0 - self.rate
 
     def get_config(self) -> dict[str, Any]:
         """Returns the constructor's arguments."""
@@ -164,6 +161,24 @@ class FactorizedEmbedding(keras.layers.Layer):
         return {**super().get_config(), **self._arguments}
 
 
+Weights = tuple[tf.Tensor, ...]
+BlockWeights = tuple[Weights, Weights]
+
+
+@_serializable
+class Affine(keras.layers.Layer):
+    """A kernel [inputs, units] and a bias [units], float32 under any policy; the layers above do the arithmetic."""
+
+    def __init__(self, inputs: int, units: int, initializer_range: float, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        options = {"dtype": "float32", "autocast": False}
+        self.kernel = self.add_weight(
+            shape=(inputs, units), initializer=truncated_normal(initializer_range), name="kernel", **options
+        )
+        self.bias = self.add_weight(shape=(units,), initializer="zeros", name="bias", **options)
+        self.built = True
+
+
 @_serializable
 class SelfAttention(keras.layers.Layer):
     """Multi-head self-attention with its output projection, residual and LayerNorm (TF1 modeling.attention_layer)."""
@@ -178,7 +193,7 @@ class SelfAttention(keras.layers.Layer):
         initializer_range: float,
         **kwargs: Any,
     ) -> None:
-        super().__init__(**kwargs)
+        super().__init__(autocast=False, **kwargs)
         self._arguments = {
             "hidden_size": hidden_size,
             "num_attention_heads": num_attention_heads,
@@ -186,43 +201,69 @@ class SelfAttention(keras.layers.Layer):
             "hidden_dropout": hidden_dropout,
             "initializer_range": initializer_range,
         }
+        self.hidden_size = hidden_size
         self.num_heads = num_attention_heads
-        self.head_size = hidden_size // num_attention_heads
         self.query, self.key, self.value, self.output_dense = (
-            _built_dense(hidden_size, hidden_size, initializer_range, self.dtype_policy) for _ in range(4)
+            Affine(hidden_size, hidden_size, initializer_range) for _ in range(4)
         )
         self.layer_norm = _built_layer_norm(hidden_size, self.dtype_policy)
         self.attention_dropout = SeededDropout(attention_dropout, dtype=self.dtype_policy)
         self.hidden_dropout = SeededDropout(hidden_dropout, dtype=self.dtype_policy)
         self.built = True
 
+    def read_weights(self, uses: int, *, training: bool | None) -> list[Weights]:
+        """Returns what `uses` calls need, read, joined and cast once: the kernels of query, key and value are one."""
+        parts = (self.query, self.key, self.value)
+        options = {"dtype": tf.as_dtype(self.compute_dtype), "training": training}
+        kernels = fused_ops.fan_out([tf.convert_to_tensor(part.kernel) for part in parts], uses, **options)
+        outputs = fused_ops.fan_out([tf.convert_to_tensor(self.output_dense.kernel)], uses, **options)
+        bias = tf.concat([part.bias for part in parts], axis=0)
+        rest = [tf.convert_to_tensor(v) for v in (self.output_dense.bias, self.layer_norm.gamma, self.layer_norm.beta)]
+        return [(kernel, bias, output, *rest) for kernel, output in zip(kernels, outputs, strict=True)]
+
     def call(
         self,
         hidden: tf.Tensor,
         input_mask: tf.Tensor,
         *,
+        weights: Weights | None = None,
         depth: int = 0,
         dropout_seed: tf.Tensor | None = None,
         training: bool | None = None,
     ) -> tf.Tensor:
-        """Maps [batch, seq, hidden] to the same shape; `input_mask` [batch, seq] is 1 for tokens and 0 for padding."""
-        query, key, value = (self._split_heads(dense(hidden)) for dense in (self.query, self.key, self.value))
-        scores = keras.ops.matmul(query, keras.ops.transpose(key, (0, 1, 3, 2)))
-        scores = keras.ops.cast(scores, "float32") / np.sqrt(self.head_size).astype(np.float32)
-        padding = 1.0 - keras.ops.cast(input_mask, "float32")[:, None, None, :]
-        probabilities = keras.ops.cast(keras.ops.softmax(scores + padding * _MASK_PENALTY), value.dtype)
-        drop = {"dropout_seed": dropout_seed, "training": training}
-        probabilities = self.attention_dropout(probabilities, site=_site(depth, 0), **drop)
-        context = keras.ops.transpose(keras.ops.matmul(probabilities, value), (0, 2, 1, 3))
-        context = keras.ops.reshape(context, keras.ops.shape(hidden))
-        output = self.hidden_dropout(self.output_dense(context), site=_site(depth, 1), **drop)
-        return self.layer_norm(hidden + output)
+        """Maps [batch, seq, hidden] to the same shape; `input_mask` [batch, seq] is 1 for tokens and 0 for padding.
 
-    def _split_heads(self, projected: tf.Tensor) -> tf.Tensor:
-        """Maps [batch, seq, hidden] to [batch, heads, seq, head size]."""
-        batch, length = keras.ops.shape(projected)[:2]
-        heads = keras.ops.reshape(projected, (batch, length, self.num_heads, self.head_size))
-        return keras.ops.transpose(heads, (0, 2, 1, 3))
+        `weights` is one entry of `read_weights`, for callers that call several times.
+        """
+        weights = weights or self.read_weights(1, training=training)[0]
+        in_kernel, in_bias, out_kernel, out_bias, gamma, beta = weights
+        drop = {"dropout_seed": dropout_seed, "training": training}
+        shape = fused_ops.shape_of(hidden)
+        flat = tf.reshape(tf.cast(hidden, self.compute_dtype), [-1, self.hidden_size])
+        heads = [*shape[:2], 3, self.num_heads, self.hidden_size // self.num_heads]
+        split = tf.reshape(fused_ops.add_bias(tf.matmul(flat, in_kernel), in_bias), heads)
+        query, key, value = tf.unstack(tf.transpose(split, (2, 0, 3, 1, 4)))
+        scores = tf.matmul(query, key, transpose_b=True)
+        probabilities = fused_ops.attention_probabilities(
+            scores, input_mask, scale=(self.hidden_size // self.num_heads) ** -0.5, training=training
+        )
+        probabilities = self.attention_dropout(probabilities, site=_site(depth, 0), **drop)
+        context = tf.reshape(tf.transpose(tf.matmul(probabilities, value), (0, 2, 1, 3)), [-1, self.hidden_size])
+        output = fused_ops.residual_norm(
+            tf.matmul(context, out_kernel),
+            out_bias,
+            flat,
+            gamma,
+            beta,
+            *[
+                tf.reshape(kept, [-1, self.hidden_size])
+                for kept in self.hidden_dropout.kept(tf.shape(hidden), site=_site(depth, 1), **drop)
+            ],
+            epsilon=LAYER_NORM_EPSILON,
+            keep_prob=self.hidden_dropout.keep_prob,
+            training=training,
+        )
+        return tf.reshape(output, shape)
 
     def get_config(self) -> dict[str, Any]:
         """Returns the constructor's arguments."""
@@ -243,7 +284,7 @@ class FeedForward(keras.layers.Layer):
         initializer_range: float,
         **kwargs: Any,
     ) -> None:
-        super().__init__(**kwargs)
+        super().__init__(autocast=False, **kwargs)
         self._arguments = {
             "hidden_size": hidden_size,
             "intermediate_size": intermediate_size,
@@ -251,25 +292,56 @@ class FeedForward(keras.layers.Layer):
             "hidden_dropout": hidden_dropout,
             "initializer_range": initializer_range,
         }
-        self.intermediate_dense = _built_dense(hidden_size, intermediate_size, initializer_range, self.dtype_policy)
-        self.output_dense = _built_dense(intermediate_size, hidden_size, initializer_range, self.dtype_policy)
+        self.hidden_size = hidden_size
+        self.intermediate_dense = Affine(hidden_size, intermediate_size, initializer_range)
+        self.output_dense = Affine(intermediate_size, hidden_size, initializer_range)
         self.layer_norm = _built_layer_norm(hidden_size, self.dtype_policy)
         self.hidden_dropout = SeededDropout(hidden_dropout, dtype=self.dtype_policy)
-        self.activation = activation_function(hidden_act)
+        self.bias_activation = fused_ops.bias_activation(hidden_act)
         self.built = True
+
+    def read_weights(self, uses: int, *, training: bool | None) -> list[Weights]:
+        """Returns what `uses` calls need, read and cast once."""
+        kernels = [
+            fused_ops.fan_out(
+                [tf.convert_to_tensor(part.kernel)], uses, dtype=tf.as_dtype(self.compute_dtype), training=training
+            )
+            for part in (self.intermediate_dense, self.output_dense)
+        ]
+        in_bias = tf.convert_to_tensor(self.intermediate_dense.bias)
+        rest = [tf.convert_to_tensor(v) for v in (self.output_dense.bias, self.layer_norm.gamma, self.layer_norm.beta)]
+        return [(kernel, in_bias, output, *rest) for kernel, output in zip(*kernels, strict=True)]
 
     def call(
         self,
         hidden: tf.Tensor,
         *,
+        weights: Weights | None = None,
         depth: int = 0,
         dropout_seed: tf.Tensor | None = None,
         training: bool | None = None,
     ) -> tf.Tensor:
-        """Maps [batch, seq, hidden] to the same shape."""
-        output = self.output_dense(self.activation(self.intermediate_dense(hidden)))
-        output = self.hidden_dropout(output, site=_site(depth, 2), dropout_seed=dropout_seed, training=training)
-        return self.layer_norm(hidden + output)
+        """Maps [batch, seq, hidden] to the same shape; `weights` is one entry of `read_weights`."""
+        weights = weights or self.read_weights(1, training=training)[0]
+        in_kernel, in_bias, out_kernel, out_bias, gamma, beta = weights
+        flat = tf.reshape(tf.cast(hidden, self.compute_dtype), [-1, self.hidden_size])
+        inner = self.bias_activation(tf.matmul(flat, in_kernel), in_bias, training=training)
+        drop = {"dropout_seed": dropout_seed, "training": training}
+        output = fused_ops.residual_norm(
+            tf.matmul(inner, out_kernel),
+            out_bias,
+            flat,
+            gamma,
+            beta,
+            *[
+                tf.reshape(kept, [-1, self.hidden_size])
+                for kept in self.hidden_dropout.kept(tf.shape(hidden), site=_site(depth, 2), **drop)
+            ],
+            epsilon=LAYER_NORM_EPSILON,
+            keep_prob=self.hidden_dropout.keep_prob,
+            training=training,
+        )
+        return tf.reshape(output, fused_ops.shape_of(hidden))
 
     def get_config(self) -> dict[str, Any]:
         """Returns the constructor's arguments."""
@@ -284,7 +356,7 @@ class TransformerBlock(keras.layers.Layer):
     """
 
     def __init__(self, attention: SelfAttention, feed_forward: FeedForward, **kwargs: Any) -> None:
-        super().__init__(**kwargs)
+        super().__init__(autocast=False, **kwargs)
         self.attention = attention
         self.feed_forward = feed_forward
         self.built = True
@@ -294,13 +366,19 @@ class TransformerBlock(keras.layers.Layer):
         hidden: tf.Tensor,
         input_mask: tf.Tensor,
         *,
+        weights: BlockWeights | None = None,
         depth: int = 0,
         dropout_seed: tf.Tensor | None = None,
         training: bool | None = None,
     ) -> tf.Tensor:
-        """Maps [batch, seq, hidden] to the same shape; `depth` numbers the calls of one forward pass."""
+        """Maps [batch, seq, hidden] to the same shape; `depth` numbers the calls of one forward pass.
+
+        `weights` is what `read_weights` of the attention and of the feed-forward layer gave for this call.
+        """
         options = {"depth": depth, "dropout_seed": dropout_seed, "training": training}
-        return self.feed_forward(self.attention(hidden, input_mask, **options), **options)
+        attention, feed_forward = weights or (None, None)
+        hidden = self.attention(hidden, input_mask, weights=attention, **options)
+        return self.feed_forward(hidden, weights=feed_forward, **options)
 
     def get_config(self) -> dict[str, Any]:
         """Returns the constructor's arguments."""

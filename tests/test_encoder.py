@@ -5,8 +5,10 @@ import pytest
 import tensorflow as tf
 from conftest import ROOT
 
+from albert_tf.checkpoints import named_variables
 from albert_tf.config import AlbertConfig
 from albert_tf.encoder import AlbertEncoder
+from albert_tf.heads import AlbertWithHeads
 from albert_tf.layers import TransformerBlock
 
 BASE = {**checks.TINY, "vocab_size": 30000, "embedding_size": 128, "hidden_size": 768, "num_hidden_layers": 12,
@@ -70,3 +72,19 @@ def test_inputs_of_any_length_share_one_graph():
         batch = checks.random_batch(encoder.config, length=length)
         batch = {name: batch[name] for name in ("input_ids", "input_mask", "segment_ids")}
         assert np.allclose(run(batch), encoder(batch)["pooled_output"], atol=1e-6)
+
+
+@pytest.mark.parametrize("changes", [{}, {"parameter_sharing": "attention"}, {"parameter_sharing": "none"}], ids=str)
+def test_compiled_training_has_the_outputs_and_gradients_of_the_plain_operations(changes):
+    model = AlbertWithHeads(checks.tiny_config(**changes))
+    checks.randomize(model)
+    batch = checks.random_batch(model.config)
+    results = []
+    for training in (False, True):
+        with tf.GradientTape() as tape:
+            outputs = model(batch, training=training)
+            loss = tf.reduce_mean(tf.square(outputs["masked_lm_logits"])) + tf.reduce_sum(outputs["pooled_output"])
+        gradients = tape.gradient(loss, list(named_variables(model).values())[:-2])  # not those of the other head
+        results.append([outputs["sequence_output"], *map(tf.convert_to_tensor, gradients)])
+    for plain, compiled in zip(*results, strict=True):
+        assert np.abs(plain - compiled).max() < 2e-5 * max(1.0, np.abs(plain).max())
