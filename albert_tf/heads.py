@@ -10,6 +10,7 @@ import tensorflow as tf
 
 from albert_tf import fused_ops, layers
 from albert_tf.config import AlbertConfig
+from albert_tf.dropout import SeededDropout
 from albert_tf.encoder import AlbertEncoder
 from albert_tf.weight_maps import (
     HEADS,
@@ -94,7 +95,7 @@ class LinearHead(_Head):
     def __init__(self, config: AlbertConfig, *, num_outputs: int, dropout: float, **kwargs: Any) -> None:
         super().__init__(config, **kwargs)
         self._arguments = {"num_outputs": num_outputs, "dropout": dropout}
-        self.dropout = layers.SeededDropout(dropout, dtype=self.dtype_policy)
+        self.dropout = SeededDropout(dropout, dtype=self.dtype_policy)
         self.output_weights = self.add_weight(
             shape=(num_outputs, config.hidden_size),
             initializer=layers.truncated_normal(config.initializer_range),
@@ -133,7 +134,7 @@ class QuestionAnsweringV2Head(_Head):
         self.end_layer_norm = self._layer_norm(hidden)
         self.end = self._dense(hidden, 1)
         self.answer_hidden = self._dense(2 * hidden, hidden, activation="tanh")
-        self.answer_dropout = layers.SeededDropout(config.classifier_dropout_prob, dtype=self.dtype_policy)
+        self.answer_dropout = SeededDropout(config.classifier_dropout_prob, dtype=self.dtype_policy)
         self.answer = self._dense(hidden, 1, use_bias=False)
         self.built = True
 

@@ -10,7 +10,7 @@ LEVELS = [
     {"__init__", "version", "errors", "files", "config", "sharing", "keyed_random", "normalization", "tokenizer_base",
      "sentencepiece_tokenizer", "wordpiece_tokenizer", "tokenizer", "masking", "records",
      "manifest", "run_config", "command_line", "weight_maps", "memory"},
-    {"fused_ops", "layers", "losses", "dynamic_masking", "optimizers", "distribution", "graph_tokenizer",
+    {"fused_ops", "dropout", "layers", "losses", "dynamic_masking", "optimizers", "distribution", "graph_tokenizer",
      "graph_packing"},
     {"encoder", "heads", "input_pipeline", "checkpoints",
      "tensor_files", "foreign_checkpoints", "loading"},
