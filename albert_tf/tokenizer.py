@@ -3,8 +3,9 @@
 from pathlib import Path
 
 from albert_tf.errors import UserError
+from albert_tf.hf_tokenizer import TOKENIZER_FILE, is_hf_tokenizer, read_hf_tokenizer
 from albert_tf.sentencepiece_tokenizer import SentencePieceTokenizer
-from albert_tf.tokenizer_base import SETTINGS_FILE, Tokenizer, TokenizerSettings, read_settings
+from albert_tf.tokenizer_base import SETTINGS_FILE, Tokenizer, TokenizerSettings, read_settings, require_settings
 from albert_tf.wordpiece_tokenizer import UNK, WordPieceTokenizer
 
 __all__ = [
@@ -22,10 +23,16 @@ _KINDS: dict[str, type[Tokenizer]] = {kind.kind: kind for kind in (SentencePiece
 
 
 def load_tokenizer(path: str | Path, *, lower_case: bool | None = None, strip_accents: bool | None = None) -> Tokenizer:
-    """Loads a saved directory, a SentencePiece model, a WordPiece vocabulary, or a directory with one of these.
+    """Loads a saved or a Hugging Face directory, a SentencePiece model, a WordPiece vocabulary, or one in a directory.
 
-    `lower_case` and `strip_accents` are for models without a `tokenizer_settings.json`; with one they must agree.
+    `lower_case` and `strip_accents` are for models that come without settings; with settings they must agree.
     """
+    directory = Path(path) if Path(path).is_dir() else Path(path).parent
+    names = (directory.name, TOKENIZER_FILE, *(kind.file_name for kind in _KINDS.values()))
+    if Path(path).name in names and is_hf_tokenizer(directory) and not (directory / SETTINGS_FILE).exists():
+        tokenizer = read_hf_tokenizer(directory)
+        require_settings(tokenizer.settings, source=directory, lower_case=lower_case, strip_accents=strip_accents)
+        return tokenizer
     file = _model_file(Path(path)) if Path(path).is_dir() else Path(path)
     settings_file = file.with_name(SETTINGS_FILE)
     kind = read_settings(settings_file)[0] if settings_file.exists() else _kind_of_file(file)

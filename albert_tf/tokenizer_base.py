@@ -66,19 +66,13 @@ class Tokenizer(abc.ABC):
             model = file.read_bytes()
         except OSError as error:
             raise UserError(f"{cls.kind} model {str(file)!r} cannot be read: {error.strerror}") from None
-        given = {"lower_case": lower_case, "strip_accents": strip_accents}
         settings = TokenizerSettings(lower_case=lower_case is not False, strip_accents=strip_accents)
         settings_file = file.with_name(SETTINGS_FILE)
         if settings_file.exists():
             kind, settings = read_settings(settings_file)
             if kind != cls.kind:
                 raise UserError(f"{settings_file} says that {file.name} is a {kind} model, not a {cls.kind} one")
-            for name, value in given.items():
-                if value not in (None, getattr(settings, name)):
-                    raise UserError(
-                        f"{settings_file} says {name}={getattr(settings, name)}, and the flag asks for {value}; "
-                        "a vocabulary is used as it was trained: drop the flag, or train another vocabulary"
-                    )
+            require_settings(settings, source=settings_file, lower_case=lower_case, strip_accents=strip_accents)
         try:
             return cls(model, settings)  # type: ignore[call-arg]  # the kinds find their vocabulary in the model
         except UserError as error:
@@ -153,6 +147,18 @@ class Tokenizer(abc.ABC):
     @staticmethod
     @abc.abstractmethod
     def _starts_word(piece: str) -> bool: ...
+
+
+def require_settings(
+    settings: TokenizerSettings, *, source: Path, lower_case: bool | None, strip_accents: bool | None
+) -> None:
+    """Raises UserError where the settings of `source` are not those given; None agrees with any."""
+    for name, value in {"lower_case": lower_case, "strip_accents": strip_accents}.items():
+        if value not in (None, getattr(settings, name)):
+            raise UserError(
+                f"{source} says {name}={getattr(settings, name)}, and the flag asks for {value}; "
+                "a vocabulary is used as it was trained: drop the flag, or train another vocabulary"
+            )
 
 
 def read_settings(path: Path) -> tuple[str, TokenizerSettings]:

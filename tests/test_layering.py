@@ -8,7 +8,7 @@ import pytest
 ROOT = Path(__file__).parent.parent
 LEVELS = [
     {"__init__", "version", "errors", "files", "config", "sharing", "keyed_random", "normalization", "tokenizer_base",
-     "sentencepiece_tokenizer", "wordpiece_tokenizer", "tokenizer", "masking", "records",
+     "sentencepiece_tokenizer", "hf_tokenizer", "wordpiece_tokenizer", "tokenizer", "masking", "records",
      "manifest", "run_config", "command_line", "weight_maps", "memory"},
     {"fused_ops", "dropout", "layers", "losses", "dynamic_masking", "optimizers", "distribution", "graph_tokenizer",
      "graph_packing"},
