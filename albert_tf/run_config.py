@@ -29,10 +29,22 @@ def option(help_text: str, *, default: Any = dataclasses.MISSING, choices: tuple
 class TextConfig:
     """How raw text is read; shared by the commands that read it."""
 
-    input_file: str = option("Text files: a comma-separated list of paths and globs.")
     output_dir: str = option("Where to write.")
+    input_file: str | None = option(
+        "Text files: a comma-separated list of paths and globs, also with a scheme (gs://...). "
+        ".gz, .bz2, .xz and .zst are decompressed.",
+        default=None,
+    )
+    text_key: str | None = option(
+        "The files are JSON lines, with a text under this key; or the feature of --tfds_name (there: text).",
+        default=None,
+    )
+    tfds_name: str | None = option("In place of files: a data set of TensorFlow Datasets.", default=None)
+    tfds_split: str = option("Split of --tfds_name, such as train or train[:10%].", default="train")
+    tfds_data_dir: str | None = option("Where --tfds_name lies or is put. Unset: where TFDS keeps it.", default=None)
     document_mode: str = option(
-        "Where documents end: at a blank line, at a Markdown heading, at the end of a file, or after every line.",
+        "Where documents end: at a blank line, at a Markdown heading, at the end of a file (a JSON line, a TFDS "
+        "example), or after every line. The end of a file ends a document always.",
         default="blank_line",
         choices=DOCUMENT_MODES,
     )
@@ -46,6 +58,10 @@ class TextConfig:
         default="refuse",
         choices=INVALID_BYTES,
     )
+
+    def __post_init__(self) -> None:
+        if bool(self.input_file) == bool(self.tfds_name):
+            raise UserError("one of --input_file and --tfds_name must be given (see --help)")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -64,6 +80,7 @@ class VocabConfig(TextConfig):
     random_seed: int = option("Seed of the sample.", default=12345)
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         _require(self, "vocab_size", at_least=32)
         _require(self, "input_sentence_size", at_least=1)
         _require(self, "random_seed", at_least=0)
@@ -108,6 +125,7 @@ class RecordsConfig(TextConfig):
     num_workers: int | None = option("Processes. Unset: the cores this process may use.", default=None)
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         _require(self, "max_seq_length", at_least=MIN_SEQ_LENGTH, at_most=100_000)
         _require(self, "masked_lm_prob", at_least=0.0, at_most=0.9)
         _require(self, "max_predictions_per_seq", at_least=1, at_most=self.max_seq_length)

@@ -1,15 +1,15 @@
-"""Text files to documents: lists of sentences, with the file and line that each came from."""
+"""Lines of text to documents: lists of sentences."""
 
 import re
 from collections.abc import Iterator
-from pathlib import Path
 from typing import NamedTuple
 
-from albert_tf.errors import UserError
 from albert_tf.run_config import TextConfig
+from data_prep.text_inputs import ReadCounts, TextSource
 
-MAX_SENTENCE_CHARACTERS = 100_000
-_MAX_LINE_BYTES = 64 * 2**20
+MAX_SENTENCE_CHARACTERS = 5_000
+MAX_DOCUMENT_CHARACTERS = 2**21
+_LONGEST_ABBREVIATION = 16  # with an opening quote or bracket
 
 _HEADING = re.compile(r"#{1,6}\s")
 _THEMATIC_BREAK = re.compile(r"(?:-\s*){3,}|(?:\*\s*){3,}|(?:_\s*){3,}")
@@ -57,31 +57,45 @@ class Document(NamedTuple):
     sentences: list[str]
 
 
-class ReadCounts:
-    """What was met while reading; grows as documents are read."""
+def read_documents(
+    source: TextSource, *, file_index: int, config: TextConfig, counts: ReadCounts
+) -> Iterator[Document]:
+    """Yields the documents of one source that have at least one sentence; the end of a text ends a document.
 
-    def __init__(self) -> None:
-        self.text_bytes = 0
-        self.lines = 0
-        self.lines_with_invalid_bytes = 0
-
-
-def read_documents(path: Path, *, file_index: int, config: TextConfig, counts: ReadCounts) -> Iterator[Document]:
-    """Yields the documents of one file that have at least one sentence; its end ends a document.
-
-    Raises UserError, with file and line, for invalid bytes (unless they are to be replaced) and endless sentences.
+    Endless ones are cut, and counted, so that no text needs more than bounded memory.
     """
     sentences: list[str] = []
-    index = 0
-    for number, line in _read_lines(path, config=config, counts=counts):
+    index = characters = 0
+    for _, line in source.lines(config, counts):
         boundary, text = _interpret(line, config.document_mode)
         if boundary and sentences:
             yield Document(file_index, index, sentences)
-            sentences, index = [], index + 1
-        if text:
-            sentences += _sentences(text, path=path, line_number=number, config=config)
-    if sentences:
-        yield Document(file_index, index, sentences)
+            sentences, index, characters = [], index + 1, 0
+        if not text:
+            continue
+        for sentence in split_prose(text) if config.sentence_split == "prose" else [text]:
+            for part in _cut(sentence, counts):
+                if characters > MAX_DOCUMENT_CHARACTERS:
+                    counts.documents_cut += 1
+                    yield Document(file_index, index, sentences)
+                    sentences, index, characters = [], index + 1, 0
+                sentences.append(part)
+                characters += len(part)
+
+
+def _cut(sentence: str, counts: ReadCounts) -> list[str]:
+    """Cuts a sentence of more than MAX_SENTENCE_CHARACTERS, at spaces where there are some."""
+    if len(sentence) <= MAX_SENTENCE_CHARACTERS:
+        return [sentence]
+    counts.sentences_cut += 1
+    parts, begin = [], 0
+    while len(sentence) - begin > MAX_SENTENCE_CHARACTERS:
+        end = begin + MAX_SENTENCE_CHARACTERS
+        space = sentence.rfind(" ", begin + 1, end)
+        end = end if space < 0 else space
+        parts.append(sentence[begin:end].strip())
+        begin = end
+    return [part for part in (*parts, sentence[begin:].strip()) if part]
 
 
 def split_prose(text: str) -> list[str]:
@@ -93,7 +107,10 @@ def split_prose(text: str) -> list[str]:
     """
     sentences, begin = [], 0
     for match in _SENTENCE_END.finditer(text):
-        if match["latin"] and (match["next"].islower() or _is_abbreviation(text[begin : match.end()])):
+        if match["latin"] and (
+            match["next"].islower()
+            or _is_abbreviation(text[max(begin, match.end() - _LONGEST_ABBREVIATION) : match.end()])
+        ):
             continue
         sentences.append(text[begin : match.end()].strip())
         begin = match.end()
@@ -101,16 +118,18 @@ def split_prose(text: str) -> list[str]:
     return [sentence for sentence in sentences if sentence]
 
 
-def _is_abbreviation(sentence: str) -> bool:
-    word = sentence.rsplit(None, 1)[-1].lstrip("(\"'\u2018\u201c")
+def _is_abbreviation(text: str) -> bool:
+    word = text.rsplit(None, 1)[-1].lstrip("(\"'\u2018\u201c")
     if not word.endswith(".") or word.endswith(".."):
         return False
     stem = word[:-1]
     return stem.lower() in _ABBREVIATIONS or (len(stem) == 1 and stem.isupper() and stem != "I")
 
 
-def _interpret(line: str, document_mode: str) -> tuple[bool, str]:
-    """Returns whether a document ends before this line, and the line's text ("" for none)."""
+def _interpret(line: str | None, document_mode: str) -> tuple[bool, str]:
+    """Returns whether a document ends before this line (None: the end of a text), and the line's text ("" for none)."""
+    if line is None:
+        return True, ""
     if document_mode == "blank_line":
         return not line, line
     if document_mode == "heading":
@@ -118,46 +137,3 @@ def _interpret(line: str, document_mode: str) -> tuple[bool, str]:
             return True, ""
         return False, "" if _THEMATIC_BREAK.fullmatch(line) else line
     return document_mode == "line", line
-
-
-def _sentences(text: str, *, path: Path, line_number: int, config: TextConfig) -> list[str]:
-    sentences = split_prose(text) if config.sentence_split == "prose" else [text]
-    longest = max(map(len, sentences))
-    if longest > MAX_SENTENCE_CHARACTERS:
-        advice = "" if config.sentence_split == "prose" else ", or use --sentence_split=prose"
-        raise UserError(
-            f"{path}:{line_number}: a sentence may have at most {MAX_SENTENCE_CHARACTERS:,} characters; this one has "
-            f"{longest:,}. Put one sentence on a line{advice}"
-        )
-    return sentences
-
-
-def _read_lines(path: Path, *, config: TextConfig, counts: ReadCounts) -> Iterator[tuple[int, str]]:
-    """Yields numbered lines without surrounding white space; \\n ends a line, a byte-order mark is dropped."""
-    with open(path, "rb") as stream:
-        number = 0
-        while raw := stream.readline(_MAX_LINE_BYTES):
-            number += 1
-            if len(raw) == _MAX_LINE_BYTES:
-                raise UserError(f"{path}:{number}: a line may have at most {_MAX_LINE_BYTES:,} bytes")
-            counts.text_bytes += len(raw)
-            counts.lines += 1
-            if number == 1:
-                raw = raw.removeprefix(b"\xef\xbb\xbf")
-            yield number, _decode(raw, place=f"{path}:{number}", config=config, counts=counts).strip()
-
-
-def _decode(raw: bytes, *, place: str, config: TextConfig, counts: ReadCounts) -> str:
-    try:
-        text = raw.decode("utf-8")
-        problem = "a NUL byte (is the file UTF-16?)" if "\0" in text else None
-    except UnicodeDecodeError as error:
-        text = raw.decode("utf-8", errors="replace")
-        problem = f"a byte that is not UTF-8 (0x{raw[error.start]:02x} at byte {error.start + 1})"
-    if problem is None:
-        return text
-    if config.invalid_bytes == "refuse":
-        raise UserError(f"{place}: text must be UTF-8; this line has {problem}. Convert the file, "
-                        "or pass --invalid_bytes=replace to put U+FFFD there")  # fmt: skip
-    counts.lines_with_invalid_bytes += 1
-    return text.replace("\0", "\ufffd")

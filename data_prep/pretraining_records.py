@@ -6,7 +6,7 @@ import dataclasses
 import fcntl
 import os
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,18 +15,22 @@ from absl import logging
 from tqdm import tqdm
 
 from albert_tf.errors import UserError
-from albert_tf.files import expand_globs, read_json, whole_file, write_json
+from albert_tf.files import read_json, whole_file, write_json
 from albert_tf.manifest import MANIFEST_FILE, TOKEN_COUNTS_FILE, UNFINISHED_DIRECTORY, Manifest
 from albert_tf.run_config import RecordsConfig
 from albert_tf.tokenizer import TOKENIZER_DIRECTORY, Tokenizer, load_tokenizer
 from albert_tf.version import __version__
-from data_prep.documents import Document, ReadCounts, read_documents
+from data_prep.documents import Document, read_documents
 from data_prep.record_statistics import describe, find_warnings, summarize
 from data_prep.shard_writer import EVAL_SHARD, ShardTask, committed_results, run_shard, shard_name
+from data_prep.text_inputs import ReadCounts, TextSource, open_sources
 from data_prep.work_units import UnitResult, UnitTask, pack_units, run_unit, start_worker
 from data_prep.worker_pool import WorkerKilledError, WorkerPool, worker_pool
 
 _SPILL_SETTINGS_FILE = "settings.json"
+# Settings that do not decide a byte of the result, and those that the inputs' identity stands for.
+_NOT_DECIDING = ("input_file", "tfds_name", "tfds_split", "tfds_data_dir", "output_dir", "spm_model_file",
+                 "do_lower_case", "num_workers", "max_unknown_share")  # fmt: skip
 _TOKENS_THAT_JUDGE = 1000  # so many pieces are enough to tell that the vocabulary is wrong
 
 
@@ -36,14 +40,14 @@ def create_records(config: RecordsConfig) -> Manifest:
     Where the directory already holds the result of the same settings and inputs, nothing is done; where a run with them
     was killed, its finished units are used. A directory that another process is writing raises UserError.
     """
-    files = expand_globs(config.input_file, flag="--input_file")
+    sources = open_sources(config)
     tokenizer = load_tokenizer(config.spm_model_file, lower_case=config.do_lower_case)
-    settings = _settings(config, files)
+    settings = _settings(config, sources)
     directory = Path(config.output_dir)
     directory.mkdir(parents=True, exist_ok=True)
     with _locked(directory) as lock:
         finished = _finished_manifest(directory, settings, tokenizer)
-        manifest = finished or _make_records(config, files, tokenizer, settings, lock)
+        manifest = finished or _make_records(config, sources, tokenizer, settings, lock)
         shutil.rmtree(directory / UNFINISHED_DIRECTORY, ignore_errors=True)
         for place in (directory, directory / TOKENIZER_DIRECTORY):
             for temporary in place.glob(".*.tmp-*"):  # of a run that was killed
@@ -57,7 +61,7 @@ def create_records(config: RecordsConfig) -> Manifest:
 
 
 def _make_records(
-    config: RecordsConfig, files: list[Path], tokenizer: Tokenizer, settings: dict[str, Any], lock: int
+    config: RecordsConfig, sources: Sequence[TextSource], tokenizer: Tokenizer, settings: dict[str, Any], lock: int
 ) -> Manifest:
     directory = Path(config.output_dir)
     spill = directory / UNFINISHED_DIRECTORY
@@ -66,7 +70,7 @@ def _make_records(
     arguments = (config, tokenizer, spill)
     with worker_pool(workers, initializer=start_worker, arguments=arguments, kept_from_workers=lock) as pool:
         try:
-            counts, token_counts = _run_units(config, files, tokenizer, spill, pool)
+            counts, token_counts = _run_units(config, sources, tokenizer, spill, pool)
             _check_examples(config, counts)
         except WorkerKilledError:
             raise  # the finished units are good
@@ -125,13 +129,13 @@ def _open_spill(spill: Path, settings: dict[str, Any]) -> None:
     write_json(path, settings)
 
 
-def _settings(config: RecordsConfig, files: list[Path]) -> dict[str, Any]:
+def _settings(config: RecordsConfig, sources: Sequence[TextSource]) -> dict[str, Any]:
     """Returns what decides the bytes of the result, for the manifest; the number of processes does not."""
     settings = dataclasses.asdict(config)
-    for name in ("input_file", "output_dir", "spm_model_file", "num_workers", "do_lower_case", "max_unknown_share"):
+    for name in _NOT_DECIDING:
         del settings[name]
     settings["max_predictions_per_seq"] = config.predictions_per_seq
-    settings["input_files"] = [{"name": file.name, "bytes": file.stat().st_size} for file in files]
+    settings["input"] = [source.identity() for source in sources]
     return settings
 
 
@@ -150,26 +154,26 @@ def _finished_manifest(directory: Path, settings: dict[str, Any], tokenizer: Tok
     return manifest
 
 
-def _documents(files: list[Path], config: RecordsConfig, counts: ReadCounts) -> Iterator[Document]:
-    for index, file in enumerate(files):
-        yield from read_documents(file, file_index=index, config=config, counts=counts)
+def _documents(sources: Sequence[TextSource], config: RecordsConfig, counts: ReadCounts) -> Iterator[Document]:
+    for index, source in enumerate(sources):
+        yield from read_documents(source, file_index=index, config=config, counts=counts)
 
 
 def _run_units(
-    config: RecordsConfig, files: list[Path], tokenizer: Tokenizer, spill: Path, pool: WorkerPool
+    config: RecordsConfig, sources: Sequence[TextSource], tokenizer: Tokenizer, spill: Path, pool: WorkerPool
 ) -> tuple[collections.Counter, np.ndarray]:
     """Runs all units in worker processes and adds up their counts; those that were committed before are not run."""
     read = ReadCounts()
     counts: collections.Counter = collections.Counter()
     token_counts = np.zeros(tokenizer.vocab_size, np.int64)
-    total_bytes = sum(file.stat().st_size for file in files)
+    total_bytes = sum(source.size_bytes for source in sources)
 
     def add(result: UnitResult) -> None:
         counts.update(result.counts)
         token_counts[:] += result.token_counts
         _check_vocabulary(counts, config)
         progress.set_postfix(examples=counts["train/examples"] + counts["eval/examples"], refresh=False)
-        progress.update(read.text_bytes - progress.n)
+        progress.update(read.input_bytes - progress.n)
 
     def unfinished(units: Iterator[UnitTask]) -> Iterator[UnitTask]:
         for unit in units:
@@ -180,11 +184,11 @@ def _run_units(
                 add(UnitResult.from_arrays(arrays))
 
     with tqdm(total=total_bytes, unit="B", unit_scale=True, desc="Text to examples", mininterval=1.0) as progress:
-        units = pack_units(_documents(files, config, read), pair_task=config.pair_task)
+        units = pack_units(_documents(sources, config, read), pair_task=config.pair_task)
         for result in pool.map_unordered(run_unit, unfinished(units)):
             add(result)
-    counts["input/files"], counts["input/bytes"], counts["input/lines"] = len(files), read.text_bytes, read.lines
-    counts["input/lines_with_invalid_bytes"] = read.lines_with_invalid_bytes
+    counts["input/files"] = len(sources)
+    counts.update({f"input/{name}": value for name, value in vars(read).items()})
     return counts, token_counts
 
 

@@ -5,7 +5,7 @@ import io
 import random
 import re
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +14,7 @@ from absl import logging
 from tqdm import tqdm
 
 from albert_tf.errors import UserError
-from albert_tf.files import expand_globs, read_json, write_json
+from albert_tf.files import read_json, write_json
 from albert_tf.run_config import VocabConfig
 from albert_tf.sentencepiece_tokenizer import (
     CLS,
@@ -27,14 +27,15 @@ from albert_tf.sentencepiece_tokenizer import (
     normalize,
 )
 from albert_tf.tokenizer import TokenizerSettings
-from data_prep.documents import ReadCounts, read_documents
+from data_prep.documents import read_documents
+from data_prep.text_inputs import ReadCounts, TextSource, open_sources
 
 TRAINING_FILE = "vocab_training.json"
 
 # Ids 5 to 12. A list: as one comma-separated string the ASCII quote would swallow the symbols after it.
 USER_DEFINED_SYMBOLS = ["(", ")", '"', "-", ".", "\u2013", "\u00a3", "\u20ac"]
 
-_MAX_SENTENCE_BYTES = 4 * 100_000  # SentencePiece drops longer lines without a word; documents.py allows no longer ones
+_MAX_SENTENCE_BYTES = 4 * 100_000  # SentencePiece drops longer lines without a word; documents.py cuts far shorter ones
 _TRAINER_THREADS = 16  # fixed: sums over threads decide the last digits of the scores
 
 
@@ -43,15 +44,15 @@ def train_vocabulary(config: VocabConfig) -> SentencePieceTokenizer:
 
     Where the directory already holds the result of the same settings and inputs, nothing is done.
     """
-    files = expand_globs(config.input_file, flag="--input_file")
+    sources = open_sources(config)
     directory = Path(config.output_dir)
     counts = ReadCounts()
-    settings = _settings(config, files)
+    settings = _settings(config, sources)
     finished = _finished(directory, settings)
     if finished:
         logging.info("%s holds this vocabulary already; nothing to do.", directory)
         return finished
-    model = _train(config, _sentences(config, files, counts))
+    model = _train(config, _sentences(config, sources, counts))
     if not counts.text_bytes:
         raise UserError("--input_file has no text")
     tokenizer = SentencePieceTokenizer(
@@ -66,10 +67,11 @@ def train_vocabulary(config: VocabConfig) -> SentencePieceTokenizer:
     return tokenizer
 
 
-def _settings(config: VocabConfig, files: list[Path]) -> dict[str, Any]:
+def _settings(config: VocabConfig, sources: Sequence[TextSource]) -> dict[str, Any]:
     settings = dataclasses.asdict(config)
-    del settings["input_file"], settings["output_dir"]
-    settings["input_files"] = [{"name": file.name, "bytes": file.stat().st_size} for file in files]
+    for name in ("input_file", "tfds_name", "tfds_split", "tfds_data_dir", "output_dir"):
+        del settings[name]
+    settings["input"] = [source.identity() for source in sources]
     return settings
 
 
@@ -91,7 +93,7 @@ def _finished(directory: Path, settings: dict[str, Any]) -> SentencePieceTokeniz
     return tokenizer
 
 
-def _sentences(config: VocabConfig, files: list[Path], counts: ReadCounts) -> Iterator[str]:
+def _sentences(config: VocabConfig, sources: Sequence[TextSource], counts: ReadCounts) -> Iterator[str]:
     """Yields the normalised sentences, or a seeded random sample of `input_sentence_size` of them.
 
     SentencePiece could draw the sample too, but always draws the same one.
@@ -99,18 +101,18 @@ def _sentences(config: VocabConfig, files: list[Path], counts: ReadCounts) -> It
     generator = random.Random(config.random_seed)
     sample: list[str] = []
     seen = 0
-    total = sum(file.stat().st_size for file in files)
+    total = sum(source.size_bytes for source in sources)
     with tqdm(total=total, unit="B", unit_scale=True, desc="Reading text", mininterval=1.0) as progress:
-        for index, file in enumerate(files):
-            for document in read_documents(file, file_index=index, config=config, counts=counts):
-                progress.update(counts.text_bytes - progress.n)
+        for index, source in enumerate(sources):
+            for document in read_documents(source, file_index=index, config=config, counts=counts):
+                progress.update(counts.input_bytes - progress.n)
                 for sentence in document.sentences:
                     seen += 1
                     if len(sample) < config.input_sentence_size:
                         sample.append(sentence)
                     elif (slot := generator.randrange(seen)) < len(sample):
                         sample[slot] = sentence
-        progress.update(counts.text_bytes - progress.n)
+        progress.update(counts.input_bytes - progress.n)
     logging.info("Training on %s of %s sentences; this takes from seconds to, for gigabytes of text, hours",
                  f"{len(sample):,}", f"{seen:,}")  # fmt: skip
     sample.reverse()

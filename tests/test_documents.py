@@ -2,14 +2,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from albert_tf.errors import UserError
 from albert_tf.run_config import TextConfig
-from data_prep.documents import ReadCounts, read_documents, split_prose
+from data_prep.documents import MAX_DOCUMENT_CHARACTERS, MAX_SENTENCE_CHARACTERS, read_documents, split_prose
+from data_prep.text_inputs import ReadCounts, open_sources
 
 
 def read(path, counts=None, **changes):
     config = TextConfig(input_file=str(path), output_dir="", **changes)
-    return [d.sentences for d in read_documents(path, file_index=0, config=config, counts=counts or ReadCounts())]
+    (source,) = open_sources(config)
+    return [d.sentences for d in read_documents(source, file_index=0, config=config, counts=counts or ReadCounts())]
 
 
 def write(tmp_path, content):
@@ -59,40 +60,26 @@ def test_cutting_prose_loses_nothing_but_white_space(text):
     assert "".join("".join(split_prose(text)).split()) == "".join(text.split())
 
 
-@pytest.mark.parametrize(
-    ("content", "message"),
-    [
-        (b"fine\nbad \xff byte\n", r"text.txt:2: text must be UTF-8; .*0xff at byte 5"),
-        (b"fine\n\nnul \x00 here\n", r"text.txt:3: .*NUL byte"),
-        ("text".encode("utf-16"), r"text.txt:1: .*not UTF-8"),
-    ],
-)
-def test_invalid_bytes_are_refused_with_their_place(tmp_path, content, message):
-    with pytest.raises(UserError, match=message):
-        read(write(tmp_path, content))
-
-
-def test_invalid_bytes_can_be_replaced_and_are_counted(tmp_path):
-    counts = ReadCounts()
-    path = write(tmp_path, b"bad \xff byte\nfine\nnul \x00\n")
-    assert read(path, counts, invalid_bytes="replace") == [["bad \ufffd byte", "fine", "nul \ufffd"]]
-    assert counts.lines_with_invalid_bytes == 2
-    assert counts.text_bytes == path.stat().st_size
-
-
 def test_endless_marks_take_no_endless_time():
     assert split_prose("." * 1_000_000) == ["." * 1_000_000]
     assert split_prose("a" + "!" * 500_000 + "b") == ["a" + "!" * 500_000 + "b"]
+    assert split_prose("A. " * 200_000) == [("A. " * 200_000).strip()]
 
 
-def test_a_byte_order_mark_is_dropped(tmp_path):
-    assert read(write(tmp_path, "\ufeffone\n")) == [["one"]]
+def test_endless_sentences_are_cut_at_spaces_and_counted(tmp_path):
+    counts = ReadCounts()
+    path = write(tmp_path, "short\n" + "word " * 5_000 + "\n" + "x" * 12_000)
+    ((short, *parts),) = read(path, counts)
+    assert short == "short" and counts.sentences_cut == 2
+    assert all(len(part) <= MAX_SENTENCE_CHARACTERS for part in parts)
+    assert parts[-3:] == ["x" * 5_000, "x" * 5_000, "x" * 2_000]
+    assert " ".join(parts[:-3]).split() == ["word"] * 5_000
 
 
-def test_an_endless_sentence_is_refused_with_its_place_and_advice(tmp_path):
-    path = write(tmp_path, "short\n" + "word " * 200_000)
-    with pytest.raises(UserError, match=r"text.txt:2: a sentence may have at most 100,000 .*--sentence_split=prose"):
-        read(path)
-    with pytest.raises(UserError, match=r"text.txt:2: a sentence may have at most"):
-        read(path, sentence_split="prose")
-    assert len(read(write(tmp_path, "A word. " * 200_000), sentence_split="prose")[0]) == 200_000
+def test_endless_documents_are_cut_between_sentences_and_counted(tmp_path):
+    counts = ReadCounts()
+    lines = [f"This is line {number}." for number in range(250_000)]
+    documents = read(write(tmp_path, "\n".join(lines)), counts)
+    assert counts.documents_cut == len(documents) - 1 == 2
+    assert [sentence for document in documents for sentence in document] == lines
+    assert max(sum(map(len, document)) for document in documents) < MAX_DOCUMENT_CHARACTERS + 100

@@ -61,6 +61,16 @@ def test_the_same_command_again_does_nothing_and_another_is_refused(alice_text, 
         create_records(dataclasses.replace(config, dupe_factor=3))
 
 
+def test_an_edited_file_of_equal_length_is_another_input(alice_text, alice_vocab, tmp_path):
+    path = tmp_path / "text.txt"
+    path.write_bytes(alice_text.read_bytes())
+    config = make_config(path, alice_vocab, tmp_path / "out")
+    create_records(config)
+    path.write_bytes(alice_text.read_bytes().replace(b"Alice", b"Bobby"))
+    with pytest.raises(UserError, match="made with another input; choose another --output_dir"):
+        create_records(config)
+
+
 def test_a_run_that_fails_in_the_middle_leaves_nothing_finished_and_goes_on_from_there(
     alice_text, alice_vocab, alice_records, tmp_path, monkeypatch
 ):

@@ -44,11 +44,11 @@ def main() -> None:
     print(f"SentencePiece: {scale * SENTENCEPIECE_TOKENS_PER_SECOND / 1e6:.2f} million tokens/s, scale {scale:.2f}")
     for workers in arguments.num_workers:
         seconds, peak, statistics = run_command({**flags, "num_workers": str(workers)})
-        train = statistics["train"]
+        train, megabytes = statistics["train"], statistics["input"]["text_bytes"] / 1e6
         rate = train["examples"] / seconds
         print(
             f"{workers} worker(s): {seconds:.2f} s, {rate:,.0f} examples/s, "
-            f"{train['tokens'] / seconds:,.0f} tokens of text/s, {statistics['input']['bytes'] / seconds / 1e6:.2f} "
+            f"{train['tokens'] / seconds:,.0f} tokens of text/s, {megabytes / seconds:.2f} "
             f"MB/s of text; {rate / ORIGINAL_EXAMPLES_PER_SECOND / scale:.1f} times the original; peak of a process "
             f"{peak / 2**20:.0f} MiB"
         )
@@ -156,11 +156,11 @@ def make_config(flags: dict[str, str]) -> Any:
 
 def documents_of(config: Any) -> Any:
     """Yields the documents of all input files."""
-    from albert_tf.files import expand_globs
-    from data_prep.documents import ReadCounts, read_documents
+    from data_prep.documents import read_documents
+    from data_prep.text_inputs import ReadCounts, open_sources
 
-    for index, file in enumerate(expand_globs(config.input_file, flag="--input_file")):
-        yield from read_documents(file, file_index=index, config=config, counts=ReadCounts())
+    for index, source in enumerate(open_sources(config)):
+        yield from read_documents(source, file_index=index, config=config, counts=ReadCounts())
 
 
 if __name__ == "__main__":
