@@ -1,6 +1,7 @@
-"""Exports a checkpoint of run_pretraining as a SavedModel that TF Serving runs on plain text.
+"""Exports a checkpoint as a SavedModel that TensorFlow Serving runs on plain text, or checks an export.
 
 python -m albert_tf.export_saved_model --checkpoint=runs/demo/model --output_dir=export --version=1
+python -m albert_tf.export_saved_model --check --saved_model_dir=export/1
 """
 
 import sys
@@ -17,11 +18,17 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _run(config: ExportConfig) -> None:
-    from albert_tf.export import ExportSource, export_saved_model  # imports TensorFlow: not for --help
+    from albert_tf import export, loading  # import TensorFlow: not for --help
 
-    source = ExportSource.load(config.checkpoint)
-    export_saved_model(
-        source, output_dir=Path(config.output_dir), version=config.version, max_seq_length=config.max_seq_length
+    if config.check:
+        print("\n".join(export.check_export(Path(config.saved_model_dir or "")).lines()))
+        return
+    export.export_saved_model(
+        loading.open_checkpoint(config.checkpoint or "", label_head=config.label_head),
+        output_dir=Path(config.output_dir or ""),
+        version=config.version,
+        max_seq_length=config.max_seq_length,
+        precision=config.precision,
     )
 
 

@@ -4,6 +4,7 @@ import contextlib
 import glob
 import json
 import os
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -41,6 +42,28 @@ def whole_file(path: Path) -> Iterator[Path]:
         os.replace(temporary, path)
     finally:
         temporary.unlink(missing_ok=True)
+
+
+@contextlib.contextmanager
+def whole_directory(path: Path) -> Iterator[Path]:
+    """Yields the path of a directory to make; it becomes `path` when the block succeeds and is removed when it fails.
+
+    Its temporary name begins with a dot; what a killed process has left of that kind is removed.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    for abandoned in path.parent.glob(f".{path.name}.tmp-*"):
+        if not os.path.exists(f"/proc/{abandoned.name.rpartition('-')[2]}"):
+            shutil.rmtree(abandoned, ignore_errors=True)
+    temporary = path.with_name(f".{path.name}.tmp-{os.getpid()}")
+    try:
+        yield temporary
+        for file in temporary.rglob("*"):
+            if file.is_file():
+                with open(file, "rb+") as stream:
+                    os.fsync(stream.fileno())
+        os.rename(temporary, path)
+    finally:
+        shutil.rmtree(temporary, ignore_errors=True)
 
 
 def write_json(path: Path, value: Any) -> None:

@@ -25,6 +25,7 @@ from albert_tf.errors import UserError
 from albert_tf.files import expand_globs, read_json
 from albert_tf.heads import AlbertWithHeads
 from albert_tf.input_pipeline import Records, evaluation_dataset, open_records, training_dataset
+from albert_tf.loading import open_checkpoint
 from albert_tf.losses import pretraining_loss, pretraining_metric_names
 from albert_tf.manifest import RecordsDirectory
 from albert_tf.optimizers import AlbertOptimizer, LearningRateSchedule
@@ -290,13 +291,10 @@ def _export(config: PretrainConfig, step: int) -> Path:
     from albert_tf import export  # imports tensorflow-text, which training does without
 
     target = Path(config.export_dir or "") / str(_EXPORT_VERSION)
-    source = export.ExportSource.load(config.output_dir)
+    checkpoint = open_checkpoint(config.output_dir)
     if not target.exists():
-        return export.export_saved_model(source, output_dir=target.parent, version=_EXPORT_VERSION)
-    exported = read_json(target / "assets" / export.MANIFEST_FILE, what="export manifest")
-    if exported["checkpoint"] != Path(source.checkpoint).name or (
-        exported["tokenizer_fingerprint"] != source.tokenizer.fingerprint
-    ):
+        return export.export_saved_model(checkpoint, output_dir=target.parent, version=_EXPORT_VERSION)
+    if not export.is_export_of(target, checkpoint):
         raise UserError(
             f"{target} holds the export of another checkpoint than step {step} of this run; export it with "
             f"python -m albert_tf.export_saved_model --checkpoint={config.output_dir} --version=N"

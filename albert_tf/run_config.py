@@ -15,6 +15,7 @@ MASKING = ("static", "dynamic")
 OPTIMIZERS = ("lamb", "adamw")
 PRECISIONS = ("auto", "float32", "bfloat16")
 CHECKPOINT_FORMATS = ("native", "tf1", "hf")
+EXPORT_PRECISIONS = ("float32", "bfloat16")
 OUTPUT_BIAS_STARTS = ("zeros", "unigram")
 
 MIN_SEQ_LENGTH = 8  # [CLS] A [SEP] B [SEP] with a few tokens in each segment
@@ -212,16 +213,33 @@ class PretrainConfig:
 class ExportConfig:
     """Flags of albert_tf.export_saved_model."""
 
-    checkpoint: str = option("Output directory of run_pretraining, or a checkpoint prefix in it.")
-    output_dir: str = option("Where to write; the SavedModel goes to <output_dir>/<version>.")
+    checkpoint: str | None = option(
+        "What to export: output directory of a run, TF1 checkpoint, Hugging Face directory, or a file in one.",
+        default=None,
+    )
+    label_head: str | None = option(
+        "Which head `output_weights` of a TF1 checkpoint is. Unset: sequence_classification.",
+        default=None,
+        choices=LABEL_HEADS,
+    )
+    output_dir: str | None = option("Where to write; the SavedModel goes to <output_dir>/<version>.", default=None)
     version: int = option("Version number, as TensorFlow Serving counts them.", default=1)
     max_seq_length: int | None = option(
         "Longest input in tokens, [CLS] and [SEP] included. Unset: the model's positions.", default=None
     )
+    precision: str = option(
+        "Of the graph's weights and computation; answers are float32.", default="float32", choices=EXPORT_PRECISIONS
+    )
+    check: bool = option("Export nothing; check the export in --saved_model_dir and report.", default=False)
+    saved_model_dir: str | None = option("With --check: an export, <output_dir>/<version>.", default=None)
 
     def __post_init__(self) -> None:
         _require(self, "version", at_least=0)
         _require(self, "max_seq_length", at_least=MIN_SEQ_LENGTH)
+        needed = ["saved_model_dir"] if self.check else ["checkpoint", "output_dir"]
+        missing = [f"--{name}" for name in needed if not getattr(self, name)]
+        if missing:
+            raise UserError(f"{', '.join(missing)} must be given {'with' if self.check else 'without'} --check")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

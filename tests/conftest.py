@@ -1,6 +1,7 @@
 """Fixtures: small real text, tokenizers, and models that are made once for the whole run."""
 
 import os
+import shutil
 from pathlib import Path
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
@@ -77,3 +78,32 @@ def alice_records(alice_text, alice_vocab, tmp_path_factory) -> Path:
         )
     )
     return directory
+
+
+@pytest.fixture(scope="session")
+def served_checkpoint(alice_vocab, tmp_path_factory) -> Path:
+    """A directory with the original's checkpoint of two groups and optimizer slots, and a tokenizer that fits it."""
+    directory = tmp_path_factory.mktemp("served_checkpoint")
+    for source in (GOLDEN / "tf1_checkpoint" / "groups2_slots", alice_vocab):
+        for file in source.iterdir():
+            shutil.copy(file, directory)
+    return directory
+
+
+@pytest.fixture(scope="session")
+def exported(served_checkpoint, tmp_path_factory) -> Path:
+    """Version 3 of a served model, made from `served_checkpoint`."""
+    from albert_tf.export import export_saved_model
+    from albert_tf.loading import open_checkpoint
+
+    return export_saved_model(
+        open_checkpoint(served_checkpoint), output_dir=tmp_path_factory.mktemp("export"), version=3
+    )
+
+
+@pytest.fixture(scope="session")
+def session_model(exported):
+    """The export as a server loads it."""
+    from albert_tf.session_model import SessionModel
+
+    return SessionModel(exported)

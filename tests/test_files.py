@@ -1,7 +1,7 @@
 import pytest
 
 from albert_tf.errors import UserError
-from albert_tf.files import expand_globs, read_json, whole_file, write_json
+from albert_tf.files import expand_globs, read_json, whole_directory, whole_file, write_json
 
 
 def test_globs_and_names_are_joined_sorted_and_unique(tmp_path):
@@ -42,3 +42,18 @@ def test_json_round_trip_and_errors(tmp_path):
         read_json(tmp_path / "bad.json", what="file")
     with pytest.raises(UserError, match="does not exist"):
         read_json(tmp_path / "none.json", what="file")
+
+
+def test_a_directory_appears_whole_or_not_at_all(tmp_path):
+    abandoned = tmp_path / "in" / f".1.tmp-{2**22 + 1}"  # of a process that cannot exist
+    abandoned.mkdir(parents=True)
+    with pytest.raises(KeyboardInterrupt), whole_directory(tmp_path / "in" / "1") as temporary:
+        (temporary / "a").mkdir(parents=True)
+        raise KeyboardInterrupt
+    assert not list((tmp_path / "in").iterdir())
+    with whole_directory(tmp_path / "in" / "1") as temporary:
+        (temporary / "a").mkdir(parents=True)
+        (temporary / "a" / "b").write_text("c")
+        assert not (tmp_path / "in" / "1").exists()
+    assert [path.name for path in (tmp_path / "in").iterdir()] == ["1"]
+    assert (tmp_path / "in" / "1" / "a" / "b").read_text() == "c"

@@ -11,10 +11,11 @@ LEVELS = [
      "sentencepiece_tokenizer", "hf_tokenizer", "wordpiece_tokenizer", "tokenizer", "masking", "records",
      "manifest", "run_config", "command_line", "weight_maps", "memory"},
     {"fused_ops", "dropout", "layers", "losses", "dynamic_masking", "optimizers", "distribution", "graph_tokenizer",
-     "graph_packing"},
+     "graph_packing", "session_model"},
     {"encoder", "heads", "input_pipeline", "checkpoints",
      "tensor_files", "foreign_checkpoints", "loading"},
-    {"train_log", "train_loop", "export", "pretraining", "conversion", "summary"},
+    {"train_log", "train_loop", "signatures", "export_assets", "export_check", "export", "pretraining", "conversion",
+     "summary"},
     {"run_pretraining", "export_saved_model", "convert_checkpoint"},
 ]  # fmt: skip
 WITHOUT_TENSORFLOW = LEVELS[0]

@@ -1,0 +1,203 @@
+"""The signatures of a served model: plain text or token ids in, embeddings and the heads' answers out.
+
+Every input and output has the batch as its first dimension. Names and dtypes are an interface: they may be added to,
+and never change.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import tensorflow as tf
+
+from albert_tf.checkpoints import named_variables
+from albert_tf.graph_packing import plan_packing
+from albert_tf.graph_tokenizer import GraphTokenizer
+from albert_tf.heads import AlbertWithHeads
+from albert_tf.tokenizer import Tokenizer
+from albert_tf.weight_maps import MASKED_LM, MULTIPLE_CHOICE, SENTENCE_ORDER, SEQUENCE_CLASSIFICATION
+
+TOP_K = 10  # candidates for a masked token
+
+# Outputs that name the best-scored choices. Two of nearly equal score may change places from one machine to another.
+RANKED_OUTPUTS = ("top_ids", "top_pieces", "label", "choice")
+
+Outputs = dict[str, tf.Tensor]
+
+_TEXT = tf.TensorSpec([None], tf.string, name="text")
+_TEXT_PAIR = tf.TensorSpec([None], tf.string, name="text_pair")
+_CHOICES = tf.TensorSpec([None, None], tf.string, name="text_pair")
+_TOKENS = (
+    tf.TensorSpec([None, None], tf.int32, name="input_ids"),
+    tf.TensorSpec([None, None], tf.int32, name="segment_ids"),
+    tf.TensorSpec([None], tf.int32, name="lengths"),
+)
+_ENCODER_INPUTS = {name: tf.TensorSpec([None, None], tf.int32) for name in ("input_ids", "input_mask", "segment_ids")}
+
+
+def _encode_function(model: AlbertWithHeads) -> Callable[[Outputs], Outputs]:
+    def encode(inputs: Outputs) -> Outputs:
+        outputs = model.encoder(inputs)
+        return {name: outputs[name] for name in ("sequence_output", "pooled_output") if name in outputs}
+
+    return encode
+
+
+class ServedModel(tf.Module):
+    """A model with its tokenizer, as functions of tensors; `labels` are the names of the label head's outputs.
+
+    Tracks variables, and no Keras layer: the loader of TF Serving cannot restore those.
+    """
+
+    def __init__(
+        self, model: AlbertWithHeads, tokenizer: Tokenizer, *, max_seq_length: int, labels: Sequence[str] = ()
+    ) -> None:
+        super().__init__(name="albert")
+        self.weights = list(named_variables(model).values())  # and not the states of random generators
+        self.tokenizer = GraphTokenizer(tokenizer)
+        self._untracked_model = lambda: model
+        # One function in the graph, which all signatures call.
+        self._encode = tf.function(_encode_function(model), input_signature=[_ENCODER_INPUTS], autograph=False)
+        self._pieces = tokenizer.vocabulary
+        self._labels = list(labels)
+        self._special_ids = {"cls": tokenizer.cls_id, "sep": tokenizer.sep_id, "pad": tokenizer.pad_id}
+        self._mask_id = tokenizer.mask_id
+        self._max_seq_length = max_seq_length
+
+    @property
+    def model(self) -> Any:
+        """The Keras model."""
+        return self._untracked_model()
+
+    def signatures(self) -> dict[str, Any]:
+        """Returns the concrete functions of the signatures that the model's heads allow, by name."""
+        heads = self.model.head_names
+        functions: dict[str, tuple[Callable[..., Outputs], Sequence[tf.TensorSpec]]] = {
+            "serving_default": (self.embeddings, [_TEXT]),
+            "serving_pair": (self.embeddings, [_TEXT, _TEXT_PAIR]),
+            "embeddings": (self.embeddings, [_TEXT]),
+            "tokens": (self.tokens, _TOKENS),
+        }
+        if MASKED_LM in heads:
+            functions["mlm"] = (self.mlm, [_TEXT])
+        if SENTENCE_ORDER in heads:
+            functions["sop"] = (self.sop, [_TEXT, _TEXT_PAIR])
+        if SEQUENCE_CLASSIFICATION in heads:
+            functions["serving_default"] = (self.classify, [_TEXT])
+            functions["serving_pair"] = (self.classify, [_TEXT, _TEXT_PAIR])
+        if MULTIPLE_CHOICE in heads:
+            functions["serving_default"] = (self.choose, [_TEXT, _CHOICES])
+            del functions["serving_pair"]
+        return {
+            name: tf.function(function, input_signature=signature, autograph=False).get_concrete_function()
+            for name, (function, signature) in functions.items()
+        }
+
+    def embeddings(self, text: tf.Tensor, text_pair: tf.Tensor | None = None) -> Outputs:
+        """Embeds texts [batch] or pairs of texts; where `text_pair` is empty, `text` stands alone."""
+        return self._embed(self._pack_texts(text, text_pair))
+
+    def tokens(self, input_ids: tf.Tensor, segment_ids: tf.Tensor, lengths: tf.Tensor) -> Outputs:
+        """Embeds token ids [batch, seq] that have their special tokens; `lengths` [batch] counts them.
+
+        The mask is made here, because a server that batches fills up short rows with the first id of the batch.
+        """
+        seq_length = tf.shape(input_ids)[1]
+        rule = f"input_ids may not be longer than {self._max_seq_length} tokens; received"
+        with tf.control_dependencies([tf.debugging.Assert(seq_length <= self._max_seq_length, [rule, seq_length])]):
+            input_mask = tf.sequence_mask(lengths, seq_length, dtype=tf.int32)
+        return self._embed(
+            {
+                "input_ids": tf.where(input_mask > 0, input_ids, self._special_ids["pad"]),
+                "input_mask": input_mask,
+                "segment_ids": segment_ids * input_mask,
+            }
+        )
+
+    def mlm(self, text: tf.Tensor) -> Outputs:
+        """Fills in each literal [MASK] of texts [batch] with its `TOP_K` likeliest pieces [batch, masks, k].
+
+        Rows with fewer masks than others end in places of score 0.
+        """
+        inputs = self._pack(self.tokenizer.tokenize_masked(text))
+        is_mask = inputs["input_ids"] == self._mask_id
+        # All masks of the batch become one row, so that only they meet the vocabulary.
+        hidden = tf.boolean_mask(self._encode(inputs)["sequence_output"], is_mask)[None]
+        positions = tf.range(tf.shape(hidden)[1])[None]
+        logits = self.model.masked_lm(hidden, positions, self.model.encoder.embeddings.word_embeddings)[0]
+        probabilities = tf.nn.softmax(logits)[:, : len(self._pieces)]  # a vocabulary may be padded in the model
+        scores, ids = tf.math.top_k(probabilities, k=min(TOP_K, len(self._pieces)))
+        num_masks = tf.math.count_nonzero(is_mask, axis=1, dtype=tf.int32)
+
+        def rows(values: tf.Tensor, padding: Any) -> tf.Tensor:
+            return tf.RaggedTensor.from_row_lengths(values, num_masks, validate=False).to_tensor(padding)
+
+        return {
+            "num_masks": num_masks,
+            "top_ids": rows(ids, self._special_ids["pad"]),
+            "top_pieces": rows(tf.gather(self._pieces, ids), ""),
+            "top_scores": rows(scores, 0.0),
+        }
+
+    def sop(self, text: tf.Tensor, text_pair: tf.Tensor) -> Outputs:
+        """Judges pairs of texts [batch]: the probability that `text_pair` follows `text`, and not the other way."""
+        encoded = self._encode(self._pack_texts(text, text_pair))
+        logits = self.model.sentence_order(encoded["pooled_output"])
+        return {"in_order_probability": tf.nn.softmax(logits)[:, 0], "logits": logits}
+
+    def classify(self, text: tf.Tensor, text_pair: tf.Tensor | None = None) -> Outputs:
+        """Labels texts [batch] or pairs of texts; with one output (regression) the score is that output."""
+        encoded = self._encode(self._pack_texts(text, text_pair))
+        logits = self.model.sequence_classification(encoded["pooled_output"])
+        if logits.shape[1] == 1:
+            return {"score": logits[:, 0], "logits": logits}
+        probabilities = tf.nn.softmax(logits)
+        return {
+            "label": tf.gather(self._labels, tf.argmax(logits, axis=1)),
+            "score": tf.reduce_max(probabilities, axis=1),
+            "probabilities": probabilities,
+            "logits": logits,
+        }
+
+    def choose(self, text: tf.Tensor, text_pair: tf.Tensor) -> Outputs:
+        """Chooses one of the second texts `text_pair` [batch, choices] for each of `text` [batch]."""
+        choices = tf.shape(text_pair)[1]
+        encoded = self._encode(self._pack_texts(tf.repeat(text, choices), tf.reshape(text_pair, [-1])))
+        logits = tf.reshape(self.model.multiple_choice(encoded["pooled_output"]), tf.shape(text_pair))
+        return {
+            "choice": tf.argmax(logits, axis=1, output_type=tf.int32),
+            "probabilities": tf.nn.softmax(logits),
+            "logits": logits,
+        }
+
+    def _pack_texts(self, text: tf.Tensor, text_pair: tf.Tensor | None = None) -> Outputs:
+        return self._pack(
+            self.tokenizer.tokenize(text), None if text_pair is None else self.tokenizer.tokenize(text_pair)
+        )
+
+    def _pack(self, first: tf.RaggedTensor, second: tf.RaggedTensor | None = None) -> Outputs:
+        """Returns the encoder's inputs for the ids of one text or two [batch, (tokens)]."""
+        if second is None:
+            second = tf.RaggedTensor.from_row_lengths(tf.constant([], tf.int32), tf.zeros_like(first.row_lengths()))
+        packing = plan_packing(first, second, max_seq_length=self._max_seq_length)
+        return {
+            "input_ids": packing.place(first.flat_values, second.flat_values, **self._special_ids),
+            "input_mask": packing.input_mask,
+            "segment_ids": packing.segment_ids,
+        }
+
+    def _embed(self, inputs: Outputs) -> Outputs:
+        """Returns the embeddings of a batch, float32 [batch, hidden] each; the pooled one where there is a pooler."""
+        outputs = self._encode(inputs)
+        ids, sequence = inputs["input_ids"], tf.cast(outputs["sequence_output"], tf.float32)
+        is_text = (inputs["input_mask"] > 0) & (ids != self._special_ids["cls"]) & (ids != self._special_ids["sep"])
+        weights = tf.cast(is_text, tf.float32)[:, :, None]
+        embeddings = {
+            # Over the tokens without [CLS] and [SEP]; zeros for an empty text.
+            "mean_embedding": tf.math.divide_no_nan(
+                tf.reduce_sum(sequence * weights, axis=1), tf.reduce_sum(weights, axis=1)
+            ),
+            "cls_embedding": sequence[:, 0],
+        }
+        if self.model.has_pooler:
+            embeddings["pooled_embedding"] = tf.cast(outputs["pooled_output"], tf.float32)
+        return embeddings
