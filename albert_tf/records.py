@@ -9,10 +9,12 @@ import functools
 import struct
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import BinaryIO, Literal
+from typing import Any, BinaryIO, Literal
 
 import google_crc32c
 import numpy as np
+from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
+from google.protobuf.message import DecodeError
 
 from albert_tf.errors import UserError
 
@@ -39,6 +41,15 @@ RECORD_FEATURES = (
 
 # Of records for dynamic masking, which draws the masks anew in every epoch.
 UNMASKED_FEATURES = tuple(feature for feature in RECORD_FEATURES if feature.length != "max_predictions_per_seq")
+
+_EXAMPLE_MESSAGES = {
+    "Int64List": [(1, "value", "repeated int64")],
+    "FloatList": [(1, "value", "repeated float")],
+    "Feature": [(2, "float_list", "FloatList"), (3, "int64_list", "Int64List")],
+    "Entry": [(1, "key", "string"), (2, "value", "Feature")],
+    "Features": [(1, "feature", "repeated Entry")],
+    "Example": [(1, "features", "Features")],
+}
 
 _FRAME_HEADER = struct.Struct("<QI")
 _CHECKSUM = struct.Struct("<I")
@@ -86,6 +97,21 @@ def read_records(path: Path) -> Iterator[bytes]:
             yield record
 
 
+def decode_example(record: bytes) -> dict[str, np.ndarray]:
+    """Returns the features of a serialized tf.train.Example; bytes that are none raise UserError."""
+    example = _example_class()()
+    try:
+        example.ParseFromString(record)
+    except DecodeError:
+        raise UserError("a record is no tf.train.Example") from None
+    features = {}
+    for entry in example.features.feature:
+        values = entry.value
+        integers = np.array(values.int64_list.value, np.int64)
+        features[entry.key] = integers if len(integers) else np.array(values.float_list.value, np.float32)
+    return features
+
+
 def count_records(path: Path) -> int:
     """Returns the number of records of a TFRecord file, reading only their headers; a damaged file raises UserError."""
     size = path.stat().st_size
@@ -98,6 +124,25 @@ def count_records(path: Path) -> int:
             stream.seek(end)
             count += 1
     return count
+
+
+@functools.cache
+def _example_class() -> Any:
+    """Returns the class of tf.train.Example (tensorflow/core/example/example.proto), without TensorFlow."""
+    file = descriptor_pb2.FileDescriptorProto(name="example.proto", package="records", syntax="proto3")
+    kinds = {"int64": "TYPE_INT64", "float": "TYPE_FLOAT", "bytes": "TYPE_BYTES", "string": "TYPE_STRING"}
+    for message, fields in _EXAMPLE_MESSAGES.items():
+        descriptor = file.message_type.add(name=message)
+        for number, name, kind in fields:
+            label = "LABEL_REPEATED" if kind.startswith("repeated ") else "LABEL_OPTIONAL"
+            kind = kind.removeprefix("repeated ")
+            typed = (
+                {"type": kinds[kind]} if kind in kinds else {"type": "TYPE_MESSAGE", "type_name": f".records.{kind}"}
+            )
+            descriptor.field.add(name=name, number=number, label=label, **typed)
+    pool = descriptor_pool.DescriptorPool()
+    pool.Add(file)
+    return message_factory.GetMessageClass(pool.FindMessageTypeByName("records.Example"))
 
 
 def _read_frame_header(stream: BinaryIO, path: Path) -> int | None:

@@ -12,13 +12,15 @@ INVALID_BYTES = ("refuse", "replace")
 DOCUMENT_MODES = ("blank_line", "heading", "file", "line")
 SENTENCE_SPLITS = ("line", "prose")
 MASKING = ("static", "dynamic")
+COLORS = ("auto", "always", "never")
 OPTIMIZERS = ("lamb", "adamw")
 PRECISIONS = ("auto", "float32", "bfloat16")
 CHECKPOINT_FORMATS = ("native", "tf1", "hf")
 EXPORT_PRECISIONS = ("float32", "bfloat16")
 OUTPUT_BIAS_STARTS = ("zeros", "unigram")
 
-MIN_SEQ_LENGTH = 8  # [CLS] A [SEP] B [SEP] with a few tokens in each segment
+MIN_SEQ_LENGTH = 8
+MIN_RECORD_LENGTH = 16  # [CLS] A [SEP] B [SEP] with a few words in each segment
 
 
 def option(help_text: str, *, default: Any = dataclasses.MISSING, choices: tuple[str, ...] | None = None) -> Any:
@@ -92,7 +94,10 @@ class VocabConfig(TextConfig):
 class RecordsConfig(TextConfig):
     """Flags of data_prep/create_pretraining_data.py; the original's names and defaults where it has them."""
 
-    spm_model_file: str = option("SentencePiece model; its tokenizer_settings.json is read from beside it.")
+    spm_model_file: str | None = option(
+        "SentencePiece model; its tokenizer_settings.json is read from beside it.", default=None
+    )
+    vocab_file: str | None = option("In its place: a WordPiece vocabulary, one piece a line.", default=None)
     do_lower_case: bool | None = option(
         "Lower-case the text. Unset: as stored with the vocabulary, else true.", default=None
     )
@@ -123,11 +128,18 @@ class RecordsConfig(TextConfig):
         "Stop when a larger share of the pieces is unknown: the vocabulary is the wrong one.", default=0.3
     )
     num_shards: int = option("Number of training files.", default=4)
+    dry_run: bool = option("Write nothing: make records of the first text and say what all of it would give.",
+                           default=False)  # fmt: skip
     num_workers: int | None = option("Processes. Unset: the cores this process may use.", default=None)
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        _require(self, "max_seq_length", at_least=MIN_SEQ_LENGTH, at_most=100_000)
+        if bool(self.spm_model_file) == bool(self.vocab_file):
+            raise UserError(
+                "one of --spm_model_file and --vocab_file must be given, not both: a SentencePiece model holds its "
+                "vocabulary"
+            )
+        _require(self, "max_seq_length", at_least=MIN_RECORD_LENGTH, at_most=100_000)
         _require(self, "masked_lm_prob", at_least=0.0, at_most=0.9)
         _require(self, "max_predictions_per_seq", at_least=1, at_most=self.max_seq_length)
         _require(self, "ngram", at_least=1, at_most=32)
@@ -140,9 +152,30 @@ class RecordsConfig(TextConfig):
         _require(self, "num_workers", at_least=1)
 
     @property
+    def tokenizer_file(self) -> str:
+        """The one of `spm_model_file` and `vocab_file` that is given."""
+        return self.spm_model_file or self.vocab_file or ""
+
+    @property
     def predictions_per_seq(self) -> int:
         """The given `max_predictions_per_seq`, or what `masked_lm_prob` needs."""
         return self.max_predictions_per_seq or max(1, round(self.max_seq_length * self.masked_lm_prob))
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class InspectConfig:
+    """Flags of data_prep/inspect_records.py."""
+
+    input_file: str = option("Records: a comma-separated list of paths and globs.")
+    tokenizer: str | None = option(
+        "Vocabulary of records that have no manifest beside them: a SentencePiece model, vocab.txt or a directory.",
+        default=None,
+    )
+    num_examples: int = option("How many examples to show.", default=3)
+    color: str = option("Colours; auto: on a terminal.", default="auto", choices=COLORS)
+
+    def __post_init__(self) -> None:
+        _require(self, "num_examples", at_least=0)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 
 from albert_tf.command_line import run_command
 from albert_tf.run_config import RecordsConfig
+from data_prep.dry_run import preview_records
 from data_prep.pretraining_records import create_records
 
 
@@ -18,7 +19,10 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _run(config: RecordsConfig) -> None:
-    create_records(config)
+    if config.dry_run:
+        print("\n".join(preview_records(config)))
+    else:
+        create_records(config)
 
 
 if __name__ == "__main__":

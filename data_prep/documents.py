@@ -1,7 +1,7 @@
 """Lines of text to documents: lists of sentences."""
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from albert_tf.run_config import TextConfig
@@ -55,6 +55,12 @@ class Document(NamedTuple):
     file_index: int
     index_in_file: int
     sentences: list[str]
+
+
+def read_all_documents(sources: Sequence[TextSource], *, config: TextConfig, counts: ReadCounts) -> Iterator[Document]:
+    """Yields the documents of all sources, in order."""
+    for index, source in enumerate(sources):
+        yield from read_documents(source, file_index=index, config=config, counts=counts)
 
 
 def read_documents(

@@ -20,8 +20,8 @@ from albert_tf.manifest import MANIFEST_FILE, TOKEN_COUNTS_FILE, UNFINISHED_DIRE
 from albert_tf.run_config import RecordsConfig
 from albert_tf.tokenizer import TOKENIZER_DIRECTORY, Tokenizer, load_tokenizer
 from albert_tf.version import __version__
-from data_prep.documents import Document, read_documents
-from data_prep.record_statistics import describe, find_warnings, summarize
+from data_prep.documents import read_all_documents
+from data_prep.record_statistics import describe, summarize_all
 from data_prep.shard_writer import EVAL_SHARD, ShardTask, committed_results, run_shard, shard_name
 from data_prep.text_inputs import ReadCounts, TextSource, open_sources
 from data_prep.work_units import UnitResult, UnitTask, pack_units, run_unit, start_worker
@@ -30,7 +30,7 @@ from data_prep.worker_pool import WorkerKilledError, WorkerPool, worker_pool
 _SPILL_SETTINGS_FILE = "settings.json"
 # Settings that do not decide a byte of the result, and those that the inputs' identity stands for.
 _NOT_DECIDING = ("input_file", "tfds_name", "tfds_split", "tfds_data_dir", "output_dir", "spm_model_file",
-                 "do_lower_case", "num_workers", "max_unknown_share")  # fmt: skip
+                 "vocab_file", "do_lower_case", "dry_run", "num_workers", "max_unknown_share")  # fmt: skip
 _TOKENS_THAT_JUDGE = 1000  # so many pieces are enough to tell that the vocabulary is wrong
 
 
@@ -41,7 +41,7 @@ def create_records(config: RecordsConfig) -> Manifest:
     was killed, its finished units are used. A directory that another process is writing raises UserError.
     """
     sources = open_sources(config)
-    tokenizer = load_tokenizer(config.spm_model_file, lower_case=config.do_lower_case)
+    tokenizer = load_tokenizer(config.tokenizer_file, lower_case=config.do_lower_case)
     settings = _settings(config, sources)
     directory = Path(config.output_dir)
     directory.mkdir(parents=True, exist_ok=True)
@@ -65,7 +65,7 @@ def _make_records(
 ) -> Manifest:
     directory = Path(config.output_dir)
     spill = directory / UNFINISHED_DIRECTORY
-    _open_spill(spill, {**settings, "spm_model_file": tokenizer.fingerprint})
+    _open_spill(spill, {**settings, "tokenizer": tokenizer.fingerprint})
     workers = config.num_workers or len(os.sched_getaffinity(0))
     arguments = (config, tokenizer, spill)
     with worker_pool(workers, initializer=start_worker, arguments=arguments, kept_from_workers=lock) as pool:
@@ -89,7 +89,7 @@ def _make_records(
         tokenizer_fingerprint=tokenizer.fingerprint,
         shards=shards,
         settings=settings,
-        statistics=_statistics(counts, config.pair_task),
+        statistics=summarize_all(counts, pair_task=config.pair_task),
         albert_tf_version=__version__,
     )
     manifest.save(directory)
@@ -146,17 +146,12 @@ def _finished_manifest(directory: Path, settings: dict[str, Any], tokenizer: Tok
     manifest = Manifest.load(directory)
     different = [name for name in settings if manifest.settings.get(name) != settings[name]]
     if manifest.tokenizer_fingerprint != tokenizer.fingerprint:
-        different.append("spm_model_file")
+        different.append("tokenizer")
     missing = [name for name in manifest.shards if not (directory / name).exists()]
     if different or missing:
         reason = f"made with another {', '.join(different)}" if different else f"of which {missing[0]} is missing"
         raise UserError(f"{directory} holds records {reason}; choose another --output_dir or delete that one")
     return manifest
-
-
-def _documents(sources: Sequence[TextSource], config: RecordsConfig, counts: ReadCounts) -> Iterator[Document]:
-    for index, source in enumerate(sources):
-        yield from read_documents(source, file_index=index, config=config, counts=counts)
 
 
 def _run_units(
@@ -171,7 +166,7 @@ def _run_units(
     def add(result: UnitResult) -> None:
         counts.update(result.counts)
         token_counts[:] += result.token_counts
-        _check_vocabulary(counts, config)
+        check_vocabulary(counts, config)
         progress.set_postfix(examples=counts["train/examples"] + counts["eval/examples"], refresh=False)
         progress.update(read.input_bytes - progress.n)
 
@@ -184,15 +179,19 @@ def _run_units(
                 add(UnitResult.from_arrays(arrays))
 
     with tqdm(total=total_bytes, unit="B", unit_scale=True, desc="Text to examples", mininterval=1.0) as progress:
-        units = pack_units(_documents(sources, config, read), pair_task=config.pair_task)
+        units = pack_units(read_all_documents(sources, config=config, counts=read), pair_task=config.pair_task)
         for result in pool.map_unordered(run_unit, unfinished(units)):
             add(result)
-    counts["input/files"] = len(sources)
-    counts.update({f"input/{name}": value for name, value in vars(read).items()})
+    counts.update(input_counts(sources, read))
     return counts, token_counts
 
 
-def _check_vocabulary(counts: collections.Counter, config: RecordsConfig) -> None:
+def input_counts(sources: Sequence[TextSource], read: ReadCounts) -> dict[str, int]:
+    """Returns what was met while reading, as counts of the group "input"."""
+    return {"input/files": len(sources), **{f"input/{name}": value for name, value in vars(read).items()}}
+
+
+def check_vocabulary(counts: collections.Counter, config: RecordsConfig) -> None:
     """Raises UserError where too many pieces are unknown, before hours are spent."""
     tokens = counts["train/tokens"] + counts["eval/tokens"]
     unknown = counts["train/unknown_tokens"] + counts["eval/unknown_tokens"]
@@ -233,17 +232,6 @@ def _write_shards(config: RecordsConfig, directory: Path, spill: Path, pool: Wor
     written = pool.map_unordered(run_shard, tasks)
     counts = dict(tqdm(written, total=len(tasks), unit="shard", desc="Shuffling shards", mininterval=1.0))
     return {name: counts[shard] for shard, name in names.items()}
-
-
-def _statistics(counts: collections.Counter, pair_task: str) -> dict[str, Any]:
-    """Returns the counts by split, with shares, and warnings where they are odd."""
-    groups: dict[str, dict[str, int]] = {"input": {}, "train": {}, "eval": {}}
-    for name, value in sorted(counts.items()):
-        group, key = name.split("/")
-        groups[group][key] = value
-    statistics: dict[str, Any] = {name: summarize(group) for name, group in groups.items()}
-    statistics["warnings"] = find_warnings(statistics["train"], pair_task=pair_task, input_counts=groups["input"])
-    return statistics
 
 
 def _log_summary(manifest: Manifest, directory: Path) -> None:

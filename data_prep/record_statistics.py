@@ -61,6 +61,8 @@ def summarize(counts: Mapping[str, int]) -> dict[str, Any]:
         split["label_1_share"] = _share(split, "label_1", "examples")
         split["mean_example_tokens"] = round(split["example_tokens"] / split["examples"], 3)
         split["half_empty_share"] = _share(split, "examples_half_empty", "examples")
+        split["cut_share"] = round(split.get("truncated_tokens", 0) / (
+            split.get("truncated_tokens", 0) + split["example_tokens"]), 6)  # fmt: skip
         split["padding_share"] = round(1 - split["example_tokens"] / split["example_slots"], 6)
     if split.get("masked_tokens"):
         split["masked_share"] = _share(split, "masked_tokens", "example_tokens")
@@ -70,6 +72,17 @@ def summarize(counts: Mapping[str, int]) -> dict[str, Any]:
         names = [*map(str, range(1, LONGEST_RUN)), f"{LONGEST_RUN} or more"]
         split["masked_run_shares"] = {name: round(run / sum(runs), 6) for name, run in zip(names, runs, strict=True)}
     return split
+
+
+def summarize_all(counts: Mapping[str, int], *, pair_task: str) -> dict[str, Any]:
+    """Returns the statistics of counts that are named group/name, by group, and warnings where they are odd."""
+    groups: dict[str, dict[str, int]] = {"input": {}, "train": {}, "eval": {}}
+    for name, value in sorted(counts.items()):
+        group, key = name.split("/")
+        groups[group][key] = value
+    statistics: dict[str, Any] = {name: summarize(group) for name, group in groups.items()}
+    statistics["warnings"] = find_warnings(statistics["train"], pair_task=pair_task, input_counts=groups["input"])
+    return statistics
 
 
 def _share(split: Mapping[str, int], part: str, whole: str) -> float:
@@ -110,4 +123,7 @@ def find_warnings(split: Mapping[str, Any], *, pair_task: str, input_counts: Map
     padding = split.get("padding_share", 0)
     if padding > 0.2:
         warnings.append(f"{padding:.1%} of the positions are padding: documents are short for this --max_seq_length")
+    if split.get("cut_share", 0) > 0.5:
+        warnings.append(f"{split['cut_share']:.1%} of the text is cut off: sentences are long for this "
+                        "--max_seq_length; check --sentence_split")  # fmt: skip
     return warnings

@@ -27,7 +27,7 @@ from albert_tf.sentencepiece_tokenizer import (
     normalize,
 )
 from albert_tf.tokenizer import TokenizerSettings
-from data_prep.documents import read_documents
+from data_prep.documents import read_all_documents
 from data_prep.text_inputs import ReadCounts, TextSource, open_sources
 
 TRAINING_FILE = "vocab_training.json"
@@ -103,15 +103,14 @@ def _sentences(config: VocabConfig, sources: Sequence[TextSource], counts: ReadC
     seen = 0
     total = sum(source.size_bytes for source in sources)
     with tqdm(total=total, unit="B", unit_scale=True, desc="Reading text", mininterval=1.0) as progress:
-        for index, source in enumerate(sources):
-            for document in read_documents(source, file_index=index, config=config, counts=counts):
-                progress.update(counts.input_bytes - progress.n)
-                for sentence in document.sentences:
-                    seen += 1
-                    if len(sample) < config.input_sentence_size:
-                        sample.append(sentence)
-                    elif (slot := generator.randrange(seen)) < len(sample):
-                        sample[slot] = sentence
+        for document in read_all_documents(sources, config=config, counts=counts):
+            progress.update(counts.input_bytes - progress.n)
+            for sentence in document.sentences:
+                seen += 1
+                if len(sample) < config.input_sentence_size:
+                    sample.append(sentence)
+                elif (slot := generator.randrange(seen)) < len(sample):
+                    sample[slot] = sentence
         progress.update(counts.input_bytes - progress.n)
     logging.info("Training on %s of %s sentences; this takes from seconds to, for gigabytes of text, hours",
                  f"{len(sample):,}", f"{seen:,}")  # fmt: skip

@@ -33,7 +33,7 @@ def test_one_sentence_a_line_is_the_default(tmp_path):
         (["--input_file=no/*.txt"], ["'no/*.txt' matches no file"]),
         (["--spm_model_file=none.model"], ["'none.model' cannot be read"]),
         (["--dupe_facto=3"], ["unknown flag --dupe_facto; did you mean 'dupe_factor'?"]),
-        (["--max_seq_length=3"], ["--max_seq_length must be from 8"]),
+        (["--max_seq_length=15"], ["--max_seq_length must be from 16"]),
         (["--document_mode=page"], ["document_mode", "blank_line"]),
     ],
     ids=str,
@@ -58,6 +58,23 @@ def test_bad_text_ends_in_one_sentence_and_leaves_nothing_finished(tmp_path, con
     (tmp_path / "t.txt").write_bytes(content)
     process = create(tmp_path / "t.txt", tmp_path / "out", "--num_workers=1")
     assert_one_sentence(process, *parts)
+    assert not list((tmp_path / "out").rglob("*"))
+
+
+def test_a_dry_run_estimates_and_writes_nothing(tmp_path):
+    flags = ["--document_mode=heading", "--sentence_split=prose", "--max_seq_length=64", "--dupe_factor=2"]
+    process = create(f"{BOOKS}/Lewis*.txt", tmp_path / "out", "--dry_run", *flags)
+    assert process.returncode == 0, process.stderr
+    assert "Sample: " in process.stdout and "All of it" in process.stdout and "train: " in process.stdout
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_vocabulary_of_another_language_is_refused(tmp_path):
+    (tmp_path / "t.txt").write_text(
+        "\u4eca\u5929\u5929\u6c14\u5f88\u597d\u3002 \u660e\u5929\u4f1a\u4e0b\u96e8\u3002\n" * 2000
+    )
+    process = create(tmp_path / "t.txt", tmp_path / "out", "--num_workers=1")
+    assert_one_sentence(process, "are unknown, more than --max_unknown_share=0.3: the vocabulary is not of this text")
     assert not list((tmp_path / "out").rglob("*"))
 
 

@@ -1,10 +1,12 @@
+import itertools
+
 import numpy as np
 import pytest
 import tensorflow as tf
 from conftest import GOLDEN
 
 from albert_tf.errors import UserError
-from albert_tf.records import RECORD_FEATURES, count_records, encode_examples, frame, read_records
+from albert_tf.records import RECORD_FEATURES, count_records, decode_example, encode_examples, frame, read_records
 
 RECORDS = GOLDEN / "pretraining_records"
 
@@ -32,6 +34,19 @@ def test_our_encoding_holds_what_the_originals_does():
     arrays = dict(np.load(RECORDS / "alice_seq64.npz"))
     theirs = tf.train.Example.FromString(next(read_records(RECORDS / "alice_seq64.tfrecord")))
     assert tf.train.Example.FromString(encode_examples(arrays)[0]) == theirs
+
+
+def test_examples_are_decoded_as_tensorflow_does():
+    for record in itertools.islice(read_records(RECORDS / "alice_seq64.tfrecord"), 20):
+        theirs = tf.train.Example.FromString(record).features.feature
+        ours = decode_example(record)
+        assert set(ours) == set(theirs)
+        for name, feature in theirs.items():
+            assert np.array_equal(ours[name], feature.int64_list.value or feature.float_list.value)
+    unpacked = b"\x0a\x0c\x0a\x0a\x0a\x01x\x12\x05\x1a\x03\x08\x96\x01"  # as some writers store a list
+    assert decode_example(unpacked)["x"].tolist() == [150]
+    with pytest.raises(UserError, match="no tf.train.Example"):
+        decode_example(b"\xff\xff")
 
 
 def test_damage_is_noticed(tmp_path):

@@ -29,7 +29,7 @@ def test_predictions_default_to_what_the_probability_needs(length, predictions):
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda: RecordsConfig(**RECORDS, max_seq_length=4), "--max_seq_length must be from 8 to 100000; received 4"),
+        (lambda: RecordsConfig(**RECORDS, max_seq_length=4), "--max_seq_length must be from 16 to 100000; received 4"),
         (lambda: RecordsConfig(**RECORDS, eval_fraction=1.5), "--eval_fraction must be from 0.0 to 0.9; received 1.5"),
         (lambda: RecordsConfig(**RECORDS, dupe_factor=0), "--dupe_factor must be at least 1; received 0"),
         (lambda: PretrainConfig(**PRETRAIN, iterations_per_loop="fast"), "auto or a positive integer; received 'fast'"),

@@ -156,11 +156,10 @@ def make_config(flags: dict[str, str]) -> Any:
 
 def documents_of(config: Any) -> Any:
     """Yields the documents of all input files."""
-    from data_prep.documents import read_documents
+    from data_prep.documents import read_all_documents
     from data_prep.text_inputs import ReadCounts, open_sources
 
-    for index, source in enumerate(open_sources(config)):
-        yield from read_documents(source, file_index=index, config=config, counts=ReadCounts())
+    return read_all_documents(open_sources(config), config=config, counts=ReadCounts())
 
 
 if __name__ == "__main__":
