@@ -59,7 +59,8 @@ def parse_flags(config_class: type[Config], argv: Sequence[str]) -> Config:
         positional = flag_values(list(argv))[1:]
     except flags.UnrecognizedFlagError as error:
         known = [field.name for field in dataclasses.fields(config_class)]  # type: ignore[arg-type]
-        raise UserError(f"unknown flag --{error.flagname}; {nearest_names(error.flagname, known)}") from None
+        advice = getattr(config_class, "REPLACED", {}).get(error.flagname) or nearest_names(error.flagname, known)
+        raise UserError(f"unknown flag --{error.flagname}; {advice}") from None
     except (flags.Error, OSError) as error:
         raise UserError(f"{error} (see --help)") from None
     if positional:
@@ -72,6 +73,13 @@ def parse_flags(config_class: type[Config], argv: Sequence[str]) -> Config:
     if missing:
         raise UserError(f"{', '.join(missing)} must be given (see --help)")
     return config_class(**values)
+
+
+def log_settings(config: Any) -> None:
+    """Logs what every flag has come to, so that a person sees it before anything slow begins."""
+    values = {field.name: getattr(config, field.name) for field in dataclasses.fields(config)}
+    given = [f"--{name}={value}" for name, value in values.items() if value is not None]
+    logging.info("Settings: %s", " ".join(given))
 
 
 def help_text(config_class: type, *, description: str, command: str) -> str:

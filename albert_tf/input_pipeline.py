@@ -8,12 +8,15 @@ from pathlib import Path
 from typing import NamedTuple
 
 import tensorflow as tf
+from google.protobuf.message import DecodeError
 from tqdm import tqdm
 
 from albert_tf.dynamic_masking import DynamicMasking
 from albert_tf.errors import UserError
 from albert_tf.manifest import RecordsDirectory
 from albert_tf.records import RECORD_FEATURES, UNMASKED_FEATURES, RecordFeature, count_records, read_records
+
+OUTSIDE_VOCABULARY = "a token id outside the vocabulary"  # the message of a failing batch begins so
 
 _SHUFFLE_BUFFER = 10_000
 _FILES_AT_ONCE = 8
@@ -28,6 +31,7 @@ class Records(NamedTuple):
     counts: list[int]  # examples of each file
     max_seq_length: int
     max_predictions_per_seq: int
+    vocab_size: int
     masking: DynamicMasking | None  # of records that hold no masks
 
     @property
@@ -47,6 +51,7 @@ def open_records(
     directory: RecordsDirectory | None,
     max_seq_length: int | None,
     max_predictions_per_seq: int | None,
+    vocab_size: int,
 ) -> Records:
     """Checks the first record of every file against the lengths asked for (None: those of the first file).
 
@@ -75,29 +80,31 @@ def open_records(
         counts.append(count_records(file) if directory is None else directory.manifest.shards[file.name])
     if not sum(counts):
         raise UserError(f"there is no record in {', '.join(map(str, files[:3]))}")
-    return Records(list(files), counts, asked["max_seq_length"] or 0, asked["max_predictions_per_seq"] or 0, masking)
+    lengths = (asked["max_seq_length"] or 0, asked["max_predictions_per_seq"] or 0)
+    return Records(list(files), counts, *lengths, vocab_size, masking)
 
 
 def _record_lengths(record: bytes, file: Path, features: Sequence[RecordFeature]) -> dict[str, int]:
     """Returns the lengths of a record's features by the setting that gives them."""
-    spec = {f.name: tf.io.RaggedFeature(tf.as_dtype(f.dtype)) for f in features}
+    # Without a TensorFlow operation, since several workers must be joined before the first.
     try:
-        parsed = tf.io.parse_single_example(record, spec)
-    except tf.errors.InvalidArgumentError:
-        parsed = dict.fromkeys(spec, tf.zeros([0]))
+        parsed = tf.train.Example.FromString(record).features.feature
+    except DecodeError:
+        parsed = {}
     lengths: dict[str, int] = {}
     for feature in features:
-        length = int(parsed[feature.name].shape[0])
+        values = parsed.get(feature.name, tf.train.Feature())
+        length = len(values.int64_list.value if feature.dtype == "int64" else values.float_list.value)
         if length == 0 or lengths.setdefault(feature.length or "", length) != length:
-            names = ", ".join(spec)
+            names = ", ".join(f.name for f in features)
             raise UserError(f"{file} does not hold ALBERT pre-training records: each needs the features {names} "
                             f"of consistent lengths; {feature.name} has {length} values")  # fmt: skip
     lengths.pop("")
     return lengths
 
 
-def training_dataset(records: Records, *, batch_size: int, seed: int, start_step: int) -> tf.data.Dataset:
-    """Returns endless batches of `batch_size` (global) from the position that `start_step` steps lead to.
+def training_dataset(records: Records, *, batch_size: int, seed: int, start_step: int, rows: slice) -> tf.data.Dataset:
+    """Returns these rows of endless batches of `batch_size` (global), from where `start_step` steps lead to.
 
     Each epoch reads the files in another order, several at once, through a shuffle buffer.
     """
@@ -117,32 +124,38 @@ def training_dataset(records: Records, *, batch_size: int, seed: int, start_step
     epochs = tf.data.Dataset.range(start_epoch, tf.int64.max)
     dataset = epochs.flat_map(epoch_dataset).skip(start).batch(batch_size, drop_remainder=True)
     dataset = dataset.map(
-        lambda serialized: _parse(serialized, records), num_parallel_calls=tf.data.AUTOTUNE, deterministic=True
+        lambda serialized: _parse(serialized[rows], records), num_parallel_calls=tf.data.AUTOTUNE, deterministic=True
     )
-    dataset = _masked(dataset, records, batch_size=batch_size, seed=seed, start_step=start_step)
+    dataset = _masked(dataset, records, batch_size=batch_size, seed=seed, start_step=start_step, rows=rows)
+    # Workers would otherwise ask each other at every step whether all have a batch, of a size known only then.
+    dataset = dataset.apply(tf.data.experimental.assert_cardinality(tf.data.INFINITE_CARDINALITY))
     return _with_options(dataset.prefetch(tf.data.AUTOTUNE))
 
 
-def evaluation_dataset(records: Records, *, batch_size: int, max_steps: int | None) -> tf.data.Dataset:
-    """Returns every record once, in file order; rows that fill up the last batch have an `example_weights` of 0."""
+def evaluation_dataset(records: Records, *, batch_size: int, max_steps: int | None, rows: slice) -> tf.data.Dataset:
+    """Returns these rows of batches with every record once, in file order.
+
+    Rows that fill up the last batch have an `example_weights` of 0.
+    """
+    size = len(range(*rows.indices(batch_size)))
     dataset = tf.data.TFRecordDataset([str(path) for path in records.files]).batch(batch_size)
-    dataset = dataset.map(lambda serialized: _parse(serialized, records))
-    dataset = _masked(dataset, records, batch_size=batch_size, seed=_EVALUATION_SEED, start_step=0)
-    dataset = dataset.map(lambda batch: _fill_up(batch, batch_size))
+    dataset = dataset.map(lambda serialized: _parse(serialized[rows], records))
+    dataset = _masked(dataset, records, batch_size=batch_size, seed=_EVALUATION_SEED, start_step=0, rows=rows)
+    dataset = dataset.map(lambda batch: _fill_up(batch, size))
     if max_steps is not None:
         dataset = dataset.take(max_steps)
     return _with_options(dataset.prefetch(tf.data.AUTOTUNE))
 
 
 def _masked(
-    dataset: tf.data.Dataset, records: Records, *, batch_size: int, seed: int, start_step: int
+    dataset: tf.data.Dataset, records: Records, *, batch_size: int, seed: int, start_step: int, rows: slice
 ) -> tf.data.Dataset:
     """Masks the batches of records that hold no masks; an example's number counts from the start of the run."""
     if records.masking is None:
         return dataset
-    mask = records.masking.masker(seed)
+    mask, first_row = records.masking.masker(seed), rows.start or 0
     return dataset.enumerate(start_step).map(
-        lambda step, batch: mask(step * batch_size, batch), num_parallel_calls=tf.data.AUTOTUNE, deterministic=True
+        lambda step, batch: mask(step * batch_size + first_row, batch), num_parallel_calls=tf.data.AUTOTUNE, deterministic=True
     )
 
 
@@ -160,6 +173,10 @@ def _parse(serialized: tf.Tensor, records: Records) -> dict[str, tf.Tensor]:
         for feature in records.features
     }
     batch = tf.io.parse_example(serialized, spec)
+    for name in {"input_ids", "masked_lm_ids"} & set(batch):
+        # Accelerators read zeros where a table has no such row, and say nothing.
+        outside = tf.reduce_any((batch[name] < 0) | (batch[name] >= records.vocab_size))
+        tf.debugging.Assert(~outside, [OUTSIDE_VOCABULARY, tf.reduce_max(batch[name])])
     batch = {name: tf.cast(t, tf.int32) if t.dtype == tf.int64 else t for name, t in batch.items()}
     batch["example_weights"] = tf.ones_like(batch["next_sentence_labels"][:, 0], tf.float32)
     return batch

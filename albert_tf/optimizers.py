@@ -15,6 +15,13 @@ BETA_1, BETA_2, EPSILON = 0.9, 0.999, 1e-6
 WEIGHT_DECAY_RATE = 0.01
 CLIP_NORM = 1.0
 
+# What an update reports of itself, over the variables that are decayed. A trust ratio is |weights| / |direction| (LAMB;
+# NaN for AdamW), an update ratio |change| / |weights|.
+STATISTICS = (
+    "learning_rate", "gradient_norm", "trust_ratio_min", "trust_ratio_median", "trust_ratio_max",
+    "update_ratio_min", "update_ratio_median", "update_ratio_max",
+)  # fmt: skip
+
 _NOT_DECAYED = re.compile(r"LayerNorm|layer_norm|bias")
 
 
@@ -70,7 +77,7 @@ class AlbertOptimizer(tf.Module):
                     self.slots[f"{name}/{moment}"] = tf.Variable(zeros, trainable=False, name=f"{name}/{moment}")
 
     def apply(self, gradients: Mapping[str, tf.Tensor | None], *, step: tf.Tensor) -> dict[str, tf.Tensor]:
-        """Updates the variables by this replica's share of each gradient; returns `learning_rate` and `gradient_norm`.
+        """Updates the variables by this replica's share of each gradient; returns the STATISTICS of the update.
 
         Call it in replica context. `step` counts the updates made before; the norm is that of the summed gradients,
         before clipping. A variable whose gradient is None does not take part in the loss and stays as it is.
@@ -82,34 +89,44 @@ class AlbertOptimizer(tf.Module):
         summed = context.all_reduce(tf.distribute.ReduceOp.SUM, dense)
         clipped, norm = tf.clip_by_global_norm(summed, CLIP_NORM)
         rate = self.schedule(step)
-        context.merge_call(self._update_all, args=(dict(zip(names, clipped, strict=True)), rate))
-        return {"learning_rate": rate, "gradient_norm": norm}
+        ratios = context.merge_call(self._update_all, args=(dict(zip(names, clipped, strict=True)), rate))
+        spread = tf.sort(tf.stack(ratios), axis=0)
+        statistics = [rate, norm, spread[0, 0], spread[len(ratios) // 2, 0], spread[-1, 0]]
+        statistics += [spread[0, 1], spread[len(ratios) // 2, 1], spread[-1, 1]]
+        return dict(zip(STATISTICS, statistics, strict=True))
 
-    def _update_all(self, strategy: tf.distribute.Strategy, gradients: dict[str, Any], rate: Any) -> None:
+    def _update_all(self, strategy: tf.distribute.Strategy, gradients: dict[str, Any], rate: Any) -> list[tf.Tensor]:
+        """Updates every variable; returns trust ratio and update ratio [2] of those that are decayed."""
+        ratios = []
         for name, gradient in gradients.items():
             variable = self._variables[name]
             slots = (self.slots[f"{name}/adam_m"], self.slots[f"{name}/adam_v"])
             decayed = _NOT_DECAYED.search(name) is None
-            update = self._update_lamb if self._kind == "lamb" and decayed else self._update_adam
-            strategy.extended.update(
-                variable, update, args=(gradient, *slots, rate), kwargs={"decayed": decayed}, group=False
+            on_devices = strategy.extended.update(
+                variable, self._update, args=(gradient, *slots, rate), kwargs={"decayed": decayed}, group=False
             )
+            if decayed:
+                ratios.append(on_devices[0])
+        return ratios
 
-    @staticmethod
-    def _update_adam(
-        variable: tf.Variable, gradient: tf.Tensor, m: tf.Variable, v: tf.Variable, rate: tf.Tensor, *, decayed: bool
-    ) -> None:
-        variable.assign_sub(rate * _adam_direction(variable, gradient, m, v, decayed=decayed))
-
-    @staticmethod
-    def _update_lamb(
-        variable: tf.Variable, gradient: tf.Tensor, m: tf.Variable, v: tf.Variable, rate: tf.Tensor, *, decayed: bool
-    ) -> None:
+    def _update(
+        self, variable: tf.Variable, gradient: tf.Tensor, m: tf.Variable, v: tf.Variable, rate: Any, *, decayed: bool
+    ) -> tf.Tensor:
+        """Updates one variable on one device; returns its trust ratio and its update ratio, float32 [2]."""
         direction = _adam_direction(variable, gradient, m, v, decayed=decayed)
+        if not decayed:
+            variable.assign_sub(rate * direction)
+            return tf.constant([1.0, 0.0])
         weight_norm, direction_norm = tf.norm(variable), tf.norm(direction)
-        usable = (weight_norm > 0.0) & (direction_norm > 0.0)
-        trust_ratio = tf.where(usable, tf.math.divide_no_nan(weight_norm, direction_norm), 1.0)
-        variable.assign_sub(trust_ratio * rate * direction)
+        trust_ratio = tf.constant(float("nan"))
+        size = rate * direction_norm
+        if self._kind == "lamb":
+            usable = (weight_norm > 0.0) & (direction_norm > 0.0)
+            trust_ratio = tf.where(usable, tf.math.divide_no_nan(weight_norm, direction_norm), 1.0)
+            size *= trust_ratio
+            direction *= trust_ratio
+        variable.assign_sub(rate * direction)
+        return tf.stack([trust_ratio, tf.math.divide_no_nan(size, weight_norm)])
 
 
 def _adam_direction(

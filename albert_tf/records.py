@@ -87,14 +87,21 @@ def frame(record: bytes) -> bytes:
 
 def read_records(path: Path) -> Iterator[bytes]:
     """Yields the records of a TFRecord file and checks their checksums; a damaged file raises UserError."""
+    return (record for record, _ in read_records_with_ends(path))
+
+
+def read_records_with_ends(path: Path) -> Iterator[tuple[bytes, int]]:
+    """Yields each record of a TFRecord file with the offset of the byte after it; as `read_records`."""
+    end = 0
     with open(path, "rb") as stream:
         while (length := _read_frame_header(stream, path)) is not None:
             record, checksum = stream.read(length), stream.read(4)
             if len(record) < length or len(checksum) < 4:
-                raise UserError(f"{path} is cut short in its last record; make it again")
+                raise UserError(f"{path} is cut short in the record at byte {end}; make it again")
             if _CHECKSUM.unpack(checksum)[0] != _masked_crc(record):
-                raise UserError(f"{path} has a record whose checksum is wrong; the file is damaged: make it again")
-            yield record
+                raise UserError(f"{path} is damaged: the checksum of the record at byte {end} is wrong; make it again")
+            end = stream.tell()
+            yield record, end
 
 
 def decode_example(record: bytes) -> dict[str, np.ndarray]:
@@ -154,7 +161,8 @@ def _read_frame_header(stream: BinaryIO, path: Path) -> int | None:
         length, checksum = _FRAME_HEADER.unpack(header)
         if checksum == _masked_crc(header[:8]):
             return length
-    raise UserError(f"{path} is not a TFRecord file, or it is damaged")
+    place = stream.tell() - len(header)
+    raise UserError(f"{path} is not a TFRecord file, or it is damaged at byte {place}")
 
 
 def _masked_crc(data: bytes) -> int:

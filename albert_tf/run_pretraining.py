@@ -7,7 +7,7 @@
 import sys
 from collections.abc import Sequence
 
-from albert_tf.command_line import run_command
+from albert_tf.command_line import log_settings, run_command
 from albert_tf.run_config import PretrainConfig
 
 
@@ -17,6 +17,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _run(config: PretrainConfig) -> int:
+    log_settings(config)
     from albert_tf.pretraining import pretrain  # imports TensorFlow: not for --help
 
     return pretrain(config)

@@ -1,6 +1,7 @@
 """What a run shows and leaves to look at: progress lines, metrics.jsonl and TensorBoard scalars."""
 
 import json
+import os
 import statistics
 import time
 from collections.abc import Mapping
@@ -10,7 +11,9 @@ from typing import Any
 import tensorflow as tf
 from absl import logging
 
+from albert_tf.errors import UserError
 from albert_tf.files import whole_file
+from albert_tf.records import read_records_with_ends
 
 METRICS_FILE = "metrics.jsonl"
 
@@ -30,22 +33,37 @@ _SHORT_NAMES = {
 class TrainLog:
     """Writes the metrics of a run; lines of steps after `start_step` are dropped, since they will be made again."""
 
-    def __init__(self, directory: Path, *, start_step: int, num_train_steps: int) -> None:
+    def __init__(self, directory: Path, *, start_step: int, num_train_steps: int, writes: bool = True) -> None:
         self._path = directory / METRICS_FILE
+        self._tensorboard = directory / "tensorboard"
         self._num_train_steps = num_train_steps
-        self._writers = {
-            split: tf.summary.create_file_writer(str(directory / "tensorboard" / split)) for split in ("train", "eval")
-        }
+        self._writes = writes
+        self._writers: dict[str, tf.summary.SummaryWriter] = {}
         self._began = time.monotonic()
         self._start_step = start_step
-        kept = [line for line in _complete_lines(self._path) if json.loads(line)["step"] <= start_step]
+        self.cut_back(start_step)
+
+    def cut_back(self, step: int) -> None:
+        """Drops what was written of later steps, from metrics and from TensorBoard."""
+        if not self._writes:
+            return
+        for writer in self._writers.values():
+            writer.close()
+        self._writers.clear()
+        for file in sorted(self._tensorboard.glob("*/events.out.tfevents.*")):
+            _cut_events(file, step)
+        kept = [line for line in _complete_lines(self._path) if json.loads(line)["step"] <= step]
         with whole_file(self._path) as temporary:
             temporary.write_text("".join(line + "\n" for line in kept), encoding="utf-8")
 
     def write(self, split: str, step: int, metrics: Mapping[str, float]) -> None:
         """Records metrics of `step` and shows them on one line."""
+        if not self._writes:
+            return
         with open(self._path, "a", encoding="utf-8") as stream:
             stream.write(json.dumps({"split": split, "step": step, **metrics}) + "\n")
+        if split not in self._writers:
+            self._writers[split] = tf.summary.create_file_writer(str(self._tensorboard / split))
         writer = self._writers[split]
         with writer.as_default():
             for name, value in metrics.items():
@@ -53,7 +71,8 @@ class TrainLog:
         writer.flush()
         shown = [f"{short} {metrics[name]:.4g}" for name, short in _SHORT_NAMES.items() if name in metrics]
         if split == "train":
-            shown += [f"{metrics['tokens_per_second']:,.0f} tokens/s", f"ETA {self._eta(step)}"]
+            shown += [f"{metrics['tokens_per_second']:,.0f} tokens/s", f"data wait {100 * metrics['data_wait']:.1f} %"]
+            shown += [f"ETA {self._eta(step)}"]
         progress = f"step {step:,}/{self._num_train_steps:,} ({100 * step / self._num_train_steps:.0f} %)"
         logging.info("%s %s  %s", "held-out at" if split == "eval" else "train", progress, "  ".join(shown))
 
@@ -81,3 +100,17 @@ def _complete_lines(path: Path) -> list[str]:
     if not path.exists():
         return []
     return [line for line in path.read_text(encoding="utf-8").split("\n")[:-1] if line.endswith("}")]
+
+
+def _cut_events(path: Path, step: int) -> None:
+    """Cuts a TensorBoard file before its first event of a later step, or before an event that a crash cut short."""
+    end = 0
+    try:
+        for record, after in read_records_with_ends(path):
+            if tf.compat.v1.Event.FromString(record).step > step:
+                break
+            end = after
+    except UserError:
+        pass  # the rest is cut
+    if end < path.stat().st_size:
+        os.truncate(path, end)

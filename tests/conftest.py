@@ -11,9 +11,9 @@ import tensorflow as tf
 
 from albert_tf.tokenizer import SentencePieceTokenizer
 
-# Two CPU devices, so that two replicas can be compared with one. Must come before TensorFlow sets its devices up.
+# Four CPU devices, so that replicas can be compared with one. Must come before TensorFlow sets its devices up.
 tf.config.set_logical_device_configuration(
-    tf.config.list_physical_devices("CPU")[0], [tf.config.LogicalDeviceConfiguration()] * 2
+    tf.config.list_physical_devices("CPU")[0], [tf.config.LogicalDeviceConfiguration()] * 4
 )
 
 DATA = Path(__file__).parent / "data"

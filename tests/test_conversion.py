@@ -13,13 +13,14 @@ import tensorflow as tf
 from conftest import GOLDEN
 
 from albert_tf import tensor_files
-from albert_tf.checkpoints import RunCheckpoints, named_variables
+from albert_tf.checkpoints import named_variables
 from albert_tf.config import AlbertConfig
 from albert_tf.conversion import convert
 from albert_tf.errors import UserError
 from albert_tf.heads import AlbertWithHeads
 from albert_tf.loading import load_model, open_checkpoint
 from albert_tf.optimizers import AlbertOptimizer, LearningRateSchedule
+from albert_tf.run_checkpoints import RunCheckpoints
 from albert_tf.run_config import ConvertConfig
 
 TF1 = (*golden_models.TF1_PRETRAINING, *golden_models.TF1_FINETUNED)
@@ -149,7 +150,9 @@ def test_a_converted_run_is_continued_with_its_moments_and_step(tmp_path):
     schedule = LearningRateSchedule(1.0, num_train_steps=9, num_warmup_steps=0)
     optimizer = AlbertOptimizer("lamb", variables, schedule=schedule)
     step = tf.Variable(0, dtype=tf.int64)
-    restored = RunCheckpoints(tmp_path / "run", variables=variables, optimizer=optimizer, global_step=step, keep=1)
+    restored = RunCheckpoints(
+        tmp_path / "run", variables=variables, optimizer=optimizer, state={"global_step": step}, keep=1
+    )
     assert restored.restore_latest()
     assert_same_tensors({**variables, **optimizer.slots, "global_step": step}, checkpoint_files.read_tf1(case))
 

@@ -16,7 +16,7 @@ from data_prep.pretraining_records import create_records
 from data_prep.record_statistics import count_examples, summarize
 
 BATCH = 8
-LENGTHS = {"max_seq_length": None, "max_predictions_per_seq": None}
+LENGTHS = {"max_seq_length": None, "max_predictions_per_seq": None, "vocab_size": 600}
 
 
 @pytest.fixture(scope="module")
@@ -48,7 +48,7 @@ def records(config):
 
 
 def batches(records, *, steps, start_step=0, seed=3):
-    dataset = training_dataset(records, batch_size=BATCH, seed=seed, start_step=start_step)
+    dataset = training_dataset(records, batch_size=BATCH, seed=seed, start_step=start_step, rows=slice(None))
     return [{name: t.numpy() for name, t in batch.items()} for batch in itertools.islice(dataset, steps)]
 
 
@@ -65,6 +65,14 @@ def test_records_hold_no_masks_and_batches_do(config, records):
     batch = batches(records, steps=1)[0]
     assert batch["masked_lm_positions"].shape == (BATCH, config.predictions_per_seq)
     assert (batch["input_ids"] == 4).any() and batch["input_ids"].dtype == np.int32
+
+
+def test_workers_see_the_masks_of_their_rows(records):
+    half = BATCH // 2
+    dataset = training_dataset(records, batch_size=BATCH, seed=3, start_step=0, rows=slice(half, BATCH))
+    for whole, share in zip(batches(records, steps=3), dataset, strict=False):
+        assert np.array_equal(whole["input_ids"][half:], share["input_ids"])
+        assert np.array_equal(whole["masked_lm_positions"][half:], share["masked_lm_positions"])
 
 
 def test_every_epoch_masks_the_same_text_anew(records):
@@ -88,10 +96,10 @@ def test_a_resumed_run_sees_the_masks_of_an_uninterrupted_one(records, start_ste
 def test_evaluation_masks_the_same_tokens_every_time(config, records):
     held_out = open_directory(config, "eval-*")
     first, second = (
-        [b["input_ids"].numpy() for b in evaluation_dataset(held_out, batch_size=5, max_steps=None)] for _ in range(2)
+        [b["input_ids"].numpy() for b in evaluation_dataset(held_out, batch_size=5, max_steps=None, rows=slice(None))] for _ in range(2)
     )
     assert all(np.array_equal(a, b) for a, b in zip(first, second, strict=True))
-    larger = np.concatenate([b["input_ids"] for b in evaluation_dataset(held_out, batch_size=16, max_steps=None)])
+    larger = np.concatenate([b["input_ids"] for b in evaluation_dataset(held_out, batch_size=16, max_steps=None, rows=slice(None))])
     count = held_out.num_examples
     assert np.array_equal(np.concatenate(first)[:count], larger[:count]), "the batch size changes the masks"
 

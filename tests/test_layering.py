@@ -9,13 +9,17 @@ ROOT = Path(__file__).parent.parent
 LEVELS = [
     {"__init__", "version", "errors", "files", "config", "sharing", "keyed_random", "normalization", "tokenizer_base",
      "sentencepiece_tokenizer", "hf_tokenizer", "wordpiece_tokenizer", "tokenizer", "masking", "records",
-     "manifest", "run_config", "command_line", "weight_maps", "memory"},
+     "manifest", "run_config", "command_line", "weight_maps", "memory",
+     "divergence", "stop_requests"},
     {"fused_ops", "dropout", "layers", "losses", "dynamic_masking", "optimizers", "distribution", "graph_tokenizer",
-     "graph_packing", "session_model"},
+     "graph_packing", "session_model",
+     "workers"},
     {"encoder", "heads", "input_pipeline", "checkpoints",
-     "tensor_files", "foreign_checkpoints", "loading"},
+     "tensor_files", "foreign_checkpoints", "loading",
+     "run_checkpoints", "run_record", "run_data"},
     {"train_log", "train_loop", "signatures", "export_assets", "export_check", "export", "pretraining", "conversion",
-     "summary"},
+     "summary",
+     "train_step", "failures", "run_plan"},
     {"run_pretraining", "export_saved_model", "convert_checkpoint"},
 ]  # fmt: skip
 WITHOUT_TENSORFLOW = LEVELS[0]

@@ -1,6 +1,8 @@
 import dataclasses
 import json
+import logging
 import shutil
+from pathlib import Path
 
 import checks
 import numpy as np
@@ -42,6 +44,7 @@ def test_a_run_leaves_what_it_promises_and_its_repetition_says_done(make_config,
     }  # fmt: skip
     held_out = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines() if '"eval"' in line]
     assert [line["step"] for line in held_out] == [6, 12]
+    assert json.loads((run / "best_checkpoint.json").read_text())["step"] in (6, 12)
     for part in (
         f"loss {held_out[-1]['masked_lm_loss']:.3f} nats",
         f"{held_out[-1]['masked_lm_unigram_cross_entropy']:.3f} nats",
@@ -103,11 +106,63 @@ def test_training_starts_from_a_checkpoint_where_asked(make_config, tmp_path, ca
         ))  # fmt: skip
 
 
-def test_only_evaluation(make_config):
-    with pytest.raises(UserError, match="has no checkpoint"):
-        pretrain(make_config(do_train=False))
-    pretrain(make_config())
-    assert pretrain(make_config(do_train=False)) == 0
+def test_evaluation_alone_needs_no_training_records_and_changes_nothing(make_config, tmp_path, capsys):
+    alone = {"do_eval": True, "input_file": None}
+    with pytest.raises(UserError, match="has no checkpoint of one; --do_eval alone does not train"):
+        pretrain(make_config(**alone))
+    assert not (tmp_path / "run").exists()
+    pretrain(make_config(num_train_steps=2))
+    before = {path: path.stat().st_mtime_ns for path in (tmp_path / "run").rglob("*")}
+    expected = [line for line in capsys.readouterr().out.splitlines() if "masked tokens" in line]
+    assert pretrain(make_config(**alone)) == 0
+    assert [line for line in capsys.readouterr().out.splitlines() if "masked tokens" in line] == expected
+    assert pretrain(make_config(**alone, eval_batch_size=7, max_eval_steps=2)) == 0
+    assert "On 14 held-out examples" in capsys.readouterr().out
+    assert {path: path.stat().st_mtime_ns for path in (tmp_path / "run").rglob("*")} == before
+
+
+def test_a_dry_run_says_what_would_run_and_leaves_nothing(make_config, tmp_path, caplog):
+    with caplog.at_level(logging.INFO):
+        assert pretrain(make_config(dry_run=True, learning_rate=None, gradient_accumulation_steps=2)) == 0
+    assert not (tmp_path / "run").exists()
+    for part in (
+        "1 replica(s) on CPU",
+        "computing in float32",
+        "16 examples, 16 on a replica in 2 parts of 8",
+        "lamb with a peak of 0.00011 (the published 0.00176 for 4096 examples, scaled by the square root of the batch)",
+        "GiB for a replica",
+        "Held out 84 examples",
+    ):
+        assert part in caplog.text, part
+
+
+def test_a_start_that_fails_leaves_no_files(make_config, tmp_path):
+    with pytest.raises(UserError, match="lacks|asks for"):
+        pretrain(make_config(init_checkpoint=str(GOLDEN / "tf1_checkpoint" / "plain")))
+    assert not (tmp_path / "run").exists()
+
+
+def test_held_out_records_of_another_kind_are_refused(make_config, alice_records, tmp_path):
+    from albert_tf.manifest import Manifest
+
+    records = tmp_path / "records"
+    shutil.copytree(alice_records, records)
+    dataclasses.replace(Manifest.load(records), pair_task="nsp").save(records)
+    with pytest.raises(UserError, match="another pair task than the training records .* [(]nsp and sop[)]"):
+        pretrain(make_config(eval_input_file=f"{records}/eval-*"))
+
+
+def test_other_records_under_the_same_names_are_noticed(make_config, alice_records, tmp_path):
+    records = tmp_path / "records"
+    shutil.copytree(alice_records, records)
+    config = make_config(input_file=f"{records}/train-*", num_train_steps=2, save_checkpoints_steps=1)
+    pretrain(config)
+    names = sorted(path for path in records.glob("train-*"))
+    contents = [path.read_bytes() for path in names]
+    names[0].write_bytes(contents[1])
+    names[1].write_bytes(contents[0])
+    with pytest.raises(UserError, match="was started with records='.* fingerprint"):
+        pretrain(config)
 
 
 def test_records_without_pairs_train_without_a_pair_head(make_config, alice_records, tmp_path):
@@ -143,6 +198,7 @@ def test_the_originals_records_train_with_the_tokenizer_on_the_command_line(make
         ({"input_file": "none-*.tfrecord"}, "--input_file: 'none-.*' matches no file"),
         ({"spm_model_file": str(GOLDEN / "tokenization" / "spiece.model")}, "is not the tokenizer of the records"),
         ({"train_batch_size": 10**9}, "needs at least .* GiB of memory"),
+        ({"train_batch_size": 15, "gradient_accumulation_steps": 2}, "15 and 1 replicas and 2 --gradient_accum"),
         ({"albert_config_file": "none.json"}, "'none.json' does not exist"),
         ({"init_checkpoint": ""}, "the checkpoint's path is empty"),
     ],
@@ -163,13 +219,20 @@ def test_a_vocabulary_of_another_size_is_refused(make_config, tmp_path):
 
 def test_an_export_of_another_checkpoint_is_not_taken_for_this_one(make_config, tmp_path):
     pretrain(make_config(export_dir=str(tmp_path / "export"), num_train_steps=2))
+    other = {"export_dir": str(tmp_path / "export"), "output_dir": str(tmp_path / "b"), "num_train_steps": 2}
+    other |= {"random_seed": 7}
+    with pytest.raises(UserError, match="exists, and this run is not at its end"):  # before hours of training
+        pretrain(make_config(**other))
+    assert not (tmp_path / "b").exists()
+    pretrain(make_config(**{**other, "export_dir": None}))
     with pytest.raises(UserError, match="holds the export of another checkpoint"):
-        pretrain(make_config(export_dir=str(tmp_path / "export"), output_dir=str(tmp_path / "b"), num_train_steps=3))
+        pretrain(make_config(**other))
 
 
 def test_precision_is_resolved_once_and_kept(make_config, monkeypatch):
     config = make_config(precision="auto", num_train_steps=2)
     monkeypatch.setattr(pretraining.distribution, "_cpu_has_bfloat16", lambda: False)
     pretrain(config)
+    assert json.loads((Path(config.output_dir) / "run_config.json").read_text())["precision"] == "float32"
     monkeypatch.setattr(pretraining.distribution, "_cpu_has_bfloat16", lambda: True)
     assert pretrain(config) == 0

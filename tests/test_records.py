@@ -60,5 +60,5 @@ def test_damage_is_noticed(tmp_path):
             reader(cut)
         with pytest.raises(UserError, match="not a TFRecord file"):
             reader(text)
-    with pytest.raises(UserError, match="checksum is wrong"):
+    with pytest.raises(UserError, match="the checksum of the record at byte 0 is wrong"):
         list(read_records(flipped))

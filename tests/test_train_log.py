@@ -1,8 +1,10 @@
 import json
 
+import tensorflow as tf
+
 from albert_tf.train_log import TrainLog
 
-METRICS = {"loss": 1.0, "tokens_per_second": 5.0}
+METRICS = {"loss": 1.0, "tokens_per_second": 5.0, "data_wait": 0.01}
 
 
 def test_lines_are_written_found_and_cut_back_to_the_restored_step(tmp_path):
@@ -20,9 +22,31 @@ def test_lines_are_written_found_and_cut_back_to_the_restored_step(tmp_path):
 
 
 def test_tensorboard_scalars_are_written(tmp_path):
-    import tensorflow as tf
-
     TrainLog(tmp_path, start_step=0, num_train_steps=100).write("train", 10, METRICS)
     (events,) = (tmp_path / "tensorboard" / "train").glob("events*")
     tags = {v.tag for e in tf.compat.v1.train.summary_iterator(str(events)) for v in e.summary.value}
     assert tags == set(METRICS)
+
+
+def scalars(directory):
+    files = sorted(directory.glob("tensorboard/*/events*"))
+    events = [event for file in files for event in tf.compat.v1.train.summary_iterator(str(file))]
+    return sorted({event.step for event in events if event.summary.value})
+
+
+def test_tensorboard_is_cut_back_too(tmp_path):
+    log = TrainLog(tmp_path, start_step=0, num_train_steps=100)
+    for step in (10, 20, 30):
+        log.write("train", step, METRICS)
+    assert scalars(tmp_path) == [10, 20, 30]
+    log.cut_back(20)  # a rollback
+    log.write("train", 25, METRICS)
+    assert scalars(tmp_path) == [10, 20, 25]
+    newest = max(tmp_path.glob("tensorboard/train/events*"), key=lambda file: file.stat().st_mtime_ns)
+    with open(newest, "ab") as stream:
+        stream.write(b"half an event")  # a crash
+    again = TrainLog(tmp_path, start_step=25, num_train_steps=100)
+    again.write("train", 28, METRICS)
+    assert scalars(tmp_path) == [10, 20, 25, 28]
+    TrainLog(tmp_path, start_step=0, num_train_steps=100)
+    assert scalars(tmp_path) == []

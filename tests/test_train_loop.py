@@ -8,13 +8,17 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from albert_tf.checkpoints import RunCheckpoints, named_variables
+from albert_tf.checkpoints import named_variables
+from albert_tf.distribution import distribute
+from albert_tf.divergence import DivergenceGuard
 from albert_tf.errors import UserError
 from albert_tf.heads import AlbertWithHeads
 from albert_tf.losses import pretraining_loss, pretraining_metric_names
 from albert_tf.optimizers import AlbertOptimizer, LearningRateSchedule
+from albert_tf.run_checkpoints import RunCheckpoints
 from albert_tf.train_log import TrainLog
-from albert_tf.train_loop import Interrupted, LoopSettings, Objective, Trainee, make_evaluator, train
+from albert_tf.train_loop import Interrupted, LoopSettings, TrainLoop
+from albert_tf.train_step import Objective, Trainee
 
 DROPOUT = {"hidden_dropout_prob": 0.2, "attention_probs_dropout_prob": 0.2}
 
@@ -42,10 +46,10 @@ def batches(config, step):
 class Run:
     """A run of the loop on a tiny model."""
 
-    def __init__(self, directory, *, strategy=None, optimizer="lamb", steps=6, rate=0.02, **changes):
+    def __init__(self, directory, *, strategy=None, optimizer="lamb", steps=6, rate=0.02, max_rollbacks=0, **changes):
         self.strategy = strategy or tf.distribute.get_strategy()
         directory.mkdir(exist_ok=True)
-        self.directory, self.steps = directory, steps
+        self.directory, self.steps, self.max_rollbacks = directory, steps, max_rollbacks
         config = checks.tiny_config(**changes)
         with self.strategy.scope():
             model = AlbertWithHeads(config)
@@ -53,31 +57,36 @@ class Run:
             self.variables = named_variables(model)
             schedule = LearningRateSchedule(rate, num_train_steps=steps, num_warmup_steps=2)
             optimizer = AlbertOptimizer(optimizer, self.variables, schedule=schedule)
-            step = tf.Variable(0, dtype=tf.int64, aggregation=tf.VariableAggregation.ONLY_FIRST_REPLICA)
-            self.trainee = Trainee(model=model, variables=self.variables, optimizer=optimizer, global_step=step)
+            self.trainee = Trainee.create(model, self.variables, optimizer)
             self.checkpoints = RunCheckpoints(
-                directory, variables=self.variables, optimizer=optimizer, global_step=step, keep=10
+                directory, variables=self.variables, optimizer=optimizer, state=self.trainee.state, keep=10
             )
             self.resumed = self.checkpoints.restore_latest()
         self.objective = Objective(pretraining_loss, pretraining_metric_names(model.head_names))
         self.make_dataset = functools.partial(batches, config)
         self.model = model
 
-    def train(self, *, loop=2, evaluate=None, make_dataset=None, loss_fn=None):
+    def train(self, *, loop=2, evaluate=None, make_dataset=None, loss_fn=None, **settings):
+        make_dataset = make_dataset or self.make_dataset
         step = int(self.trainee.global_step.numpy())
-        self.log = TrainLog(self.directory, start_step=step, num_train_steps=self.steps)
-        train(
-            self.trainee,
-            Objective(loss_fn, self.objective.metric_names) if loss_fn else self.objective,
-            make_dataset or self.make_dataset,
+        guard = DivergenceGuard(self.directory, max_loss_jump=1.5, max_rollbacks=self.max_rollbacks, step=step)
+        guard.set_state(self.trainee.state["recent_losses"].numpy())
+        defaults = {
+            "num_train_steps": self.steps, "save_checkpoints_steps": 3, "save_checkpoints_secs": 1e9,
+            "iterations_per_loop": loop, "gradient_accumulation_steps": 1, "random_seed": 5,
+            "poll_metadata_server": False,
+        }  # fmt: skip
+        TrainLoop(
+            trainee=self.trainee,
+            objective=self.objective._replace(loss_fn=loss_fn or self.objective.loss_fn),
+            make_batches=lambda step: distribute(lambda rows: make_dataset(step), self.strategy, batch_size=8),
             strategy=self.strategy,
             checkpoints=self.checkpoints,
+            guard=guard,
             evaluate=evaluate,
-            log=self.log,
-            settings=LoopSettings(
-                num_train_steps=self.steps, save_checkpoints_steps=3, iterations_per_loop=loop, random_seed=5
-            ),
-        )
+            log=TrainLog(self.directory, start_step=step, num_train_steps=self.steps),
+            settings=LoopSettings(**{**defaults, **settings}),
+        ).train()
         return self
 
     def weights(self):
@@ -86,6 +95,11 @@ class Run:
     def lines(self, split="train"):
         entries = [json.loads(line) for line in (self.directory / "metrics.jsonl").read_text().splitlines()]
         return [entry for entry in entries if entry["split"] == split]
+
+
+def assert_same_bits(one, other):
+    for name, value in one.weights().items():
+        assert np.array_equal(value, other.weights()[name]), name
 
 
 def test_loops_end_at_checkpoints_and_at_the_last_step(tmp_path):
@@ -97,8 +111,7 @@ def test_loops_end_at_checkpoints_and_at_the_last_step(tmp_path):
 
 def test_the_loop_length_changes_nothing(tmp_path):
     one, auto = Run(tmp_path / "1", **DROPOUT).train(loop=1), Run(tmp_path / "auto", **DROPOUT).train(loop=None)
-    for name, value in one.weights().items():
-        assert np.array_equal(value, auto.weights()[name]), name
+    assert_same_bits(one, auto)
 
 
 def test_training_reduces_the_loss(tmp_path):
@@ -106,19 +119,6 @@ def test_training_reduces_the_loss(tmp_path):
     config = run.model.config
     run.train(make_dataset=lambda step: tf.data.Dataset.from_tensors(checks.random_batch(config, batch=8)).repeat())
     assert run.lines()[-1]["loss"] < 0.6 * run.lines()[0]["loss"]
-
-
-@pytest.mark.parametrize("optimizer", ["lamb", "adamw"])
-@pytest.mark.parametrize("dropout", [{}, DROPOUT], ids=["no dropout", "dropout"])
-def test_two_replicas_take_the_steps_of_one(tmp_path, two_cpus, optimizer, dropout):
-    options = {"optimizer": optimizer, "rate": 0.01, **dropout}
-    one = Run(tmp_path / "one", **options).train()
-    two = Run(tmp_path / "two", strategy=two_cpus, **options).train()
-    for a, b in zip(one.lines(), two.lines(), strict=True):
-        assert abs(a["loss"] - b["loss"]) < 1e-5
-        assert abs(a["masked_lm_accuracy"] - b["masked_lm_accuracy"]) < 1e-6
-    for name, value in one.weights().items():
-        assert np.abs(value - two.weights()[name]).max() < (1e-4 if name.endswith("key/bias") else 1e-5), name
 
 
 def test_a_resumed_run_ends_with_the_weights_of_an_uninterrupted_one(tmp_path):
@@ -133,8 +133,7 @@ def test_a_resumed_run_ends_with_the_weights_of_an_uninterrupted_one(tmp_path):
     second = Run(tmp_path / "cut", **DROPOUT)
     assert second.resumed and int(second.trainee.global_step) == 3
     second.train()
-    for name, value in whole.weights().items():
-        assert np.array_equal(value, second.weights()[name]), name
+    assert_same_bits(whole, second)
     assert [line["step"] for line in second.lines()] == [line["step"] for line in whole.lines()]
 
 
@@ -147,7 +146,7 @@ def test_a_signal_saves_and_stops(tmp_path):
 
     with pytest.raises(Interrupted) as stopped:
         run.train(make_dataset=dataset)
-    assert stopped.value.signal_number == signal.SIGTERM
+    assert stopped.value.reason == "signal SIGTERM"
     assert (tmp_path / f"model.ckpt-{stopped.value.step}.index").exists()
     assert signal.getsignal(signal.SIGTERM) == signal.SIG_DFL
 
@@ -159,7 +158,9 @@ def test_a_loss_that_is_not_finite_stops_without_saving(tmp_path):
         return {**terms, "masked_lm_loss": (total * float("nan"), weight)}
 
     run = Run(tmp_path)
-    with pytest.raises(UserError, match="the loss or its gradient is not finite at step 2"):
+    with pytest.raises(
+        UserError, match="the loss or its gradient is not finite at step 1, before the first checkpoint"
+    ):
         run.train(loss_fn=broken)
     assert not list(tmp_path.glob("*.index"))
 
@@ -174,17 +175,3 @@ def test_a_gradient_that_is_not_finite_stops_without_saving(tmp_path):
     with pytest.raises(UserError, match="the loss or its gradient is not finite"):
         run.train(loss_fn=broken)
     assert not list(tmp_path.glob("*.index"))
-
-
-def test_evaluation_weighs_every_example_the_same_for_any_batch(tmp_path, two_cpus):
-    run = Run(tmp_path)
-    data = checks.random_batch(run.model.config, batch=24)
-
-    def evaluate(size, strategy=run.strategy, model=run.model):
-        dataset = lambda: tf.data.Dataset.from_tensor_slices(data).batch(size, drop_remainder=True)  # noqa: E731
-        return make_evaluator(model, run.objective, dataset, strategy=strategy)()
-
-    expected = evaluate(24)
-    mirrored = Run(tmp_path / "m", strategy=two_cpus)
-    for other in (evaluate(4), evaluate(8, two_cpus, mirrored.model)):
-        assert {name: pytest.approx(value, rel=1e-5) for name, value in expected.items()} == other

@@ -21,7 +21,7 @@ from albert_tf.distribution import dtype_policy
 from albert_tf.heads import AlbertWithHeads
 from albert_tf.losses import pretraining_loss, pretraining_metric_names
 from albert_tf.optimizers import AlbertOptimizer, LearningRateSchedule
-from albert_tf.train_loop import Objective, Trainee, train_step
+from albert_tf.train_step import Objective, Trainee, train_step
 
 
 def main() -> None:
@@ -32,12 +32,7 @@ def main() -> None:
     model = AlbertWithHeads(config, dtype=dtype_policy(precision))
     variables = named_variables(model)
     schedule = LearningRateSchedule(1e-4, num_train_steps=100, num_warmup_steps=10)
-    trainee = Trainee(
-        model=model,
-        variables=variables,
-        optimizer=AlbertOptimizer("lamb", variables, schedule=schedule),
-        global_step=tf.Variable(0, dtype=tf.int64),
-    )
+    trainee = Trainee.create(model, variables, AlbertOptimizer("lamb", variables, schedule=schedule))
     objective = Objective(pretraining_loss, pretraining_metric_names(model.head_names))
     widths = {"input_ids": length, "input_mask": length, "segment_ids": length, "masked_lm_positions": predictions,
               "masked_lm_ids": predictions, "next_sentence_labels": 1}  # fmt: skip

@@ -1,0 +1,46 @@
+import json
+import logging
+
+import checks
+import pytest
+import tensorflow as tf
+
+from albert_tf import run_record
+from albert_tf.errors import UserError
+
+
+def test_a_run_with_a_checkpoint_is_continued_with_its_own_settings_only(tmp_path, english_tokenizer, alice_vocab):
+    from albert_tf.tokenizer import load_tokenizer
+
+    settings = {"config": checks.tiny_config(), "run_config": {"learning_rate": 1.0, "precision": "float32"},
+                "tokenizer": english_tokenizer}  # fmt: skip
+    run_record.write_run_files(tmp_path, **settings)
+    assert {path.name for path in tmp_path.iterdir()} == {"albert_config.json", "run_config.json", "tokenizer"}
+    other = {**settings, "run_config": {**settings["run_config"], "learning_rate": 2.0}}
+    run_record.check_same_run(tmp_path, **other)  # without a checkpoint nothing has begun
+    assert run_record.recorded_precision(tmp_path) is None
+    (tmp_path / "model.ckpt-1.index").touch()
+    run_record.check_same_run(tmp_path, **settings)
+    assert run_record.recorded_precision(tmp_path) == "float32"
+    for changes, message in [
+        (other, "started with learning_rate=1.0 and is now asked for 2.0"),
+        ({"config": checks.tiny_config(num_hidden_layers=4)}, "started with num_hidden_layers=3 and is now asked for"),
+        ({"tokenizer": load_tokenizer(alice_vocab)}, "started with another tokenizer"),
+    ]:
+        with pytest.raises(UserError, match=message):
+            run_record.check_same_run(tmp_path, **{**settings, **changes})
+
+
+def test_another_environment_is_said_and_listed(tmp_path, caplog, monkeypatch):
+    note = lambda step: run_record.note_environment(tmp_path, step=step, strategy=tf.distribute.get_strategy())  # noqa: E731
+    entries = lambda: json.loads((tmp_path / "environment.json").read_text())  # noqa: E731
+    with caplog.at_level(logging.WARNING):
+        note(0)
+        note(5)
+        assert not caplog.text and [entry["from_step"] for entry in entries()] == [0]
+        monkeypatch.setattr(run_record, "_processor_name", lambda: "Another 9000")
+        note(8)
+    assert "From step 8 on this run is not bit for bit" in caplog.text and "Another 9000 now" in caplog.text
+    assert [entry["from_step"] for entry in entries()] == [0, 8]
+    note(0)  # a new run
+    assert [entry["from_step"] for entry in entries()] == [0]

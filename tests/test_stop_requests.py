@@ -1,0 +1,65 @@
+import http.server
+import os
+import signal
+import threading
+import time
+
+import pytest
+
+from albert_tf import stop_requests as module
+from albert_tf.stop_requests import stop_requests
+
+
+def wait_for(requests):
+    deadline = time.monotonic() + 10
+    while not requests and time.monotonic() < deadline:
+        time.sleep(0.01)
+    return requests
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_is_a_request_and_the_handlers_come_back(number):
+    before = signal.getsignal(number)
+    with stop_requests(poll_metadata_server=False) as requests:
+        os.kill(os.getpid(), number)
+        assert wait_for(requests) == [f"signal {number.name}"]
+        assert signal.getsignal(number) == before  # a second one acts at once
+    assert signal.getsignal(number) == before
+
+
+@pytest.mark.parametrize(
+    ("path", "answer"), [("preempted", "TRUE"), ("maintenance-event", "TERMINATE_ON_HOST_MAINTENANCE")]
+)
+def test_a_notice_of_preemption_is_a_request(monkeypatch, path, answer):
+    asked = []
+
+    class MetadataServer(http.server.BaseHTTPRequestHandler):
+        def do_GET(self):
+            asked.append((self.path, self.headers["Metadata-Flavor"]))
+            announced = self.path.endswith(path) and len(asked) > 4
+            usual = "FALSE" if self.path.endswith("preempted") else "NONE"
+            self.send_response(200)
+            self.end_headers()
+            self.wfile.write((answer if announced else usual).encode())
+
+        def log_message(self, *_):
+            pass
+
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), MetadataServer) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        monkeypatch.setenv("GCE_METADATA_HOST", f"127.0.0.1:{server.server_port}")
+        monkeypatch.setattr(module, "_POLL_SECONDS", 0.01)
+        with stop_requests(poll_metadata_server=True) as requests:
+            assert wait_for(requests) == [f"the machine's notice {path}={answer}"]
+        server.shutdown()
+    assert set(asked) == {
+        ("/computeMetadata/v1/instance/preempted", "Google"),
+        ("/computeMetadata/v1/instance/maintenance-event", "Google"),
+    }
+
+
+def test_where_there_is_no_metadata_server_nothing_happens(monkeypatch):
+    monkeypatch.setenv("GCE_METADATA_HOST", "127.0.0.1:1")
+    with stop_requests(poll_metadata_server=True) as requests:
+        time.sleep(0.2)
+        assert not requests

@@ -1,0 +1,76 @@
+import checks
+import numpy as np
+import pytest
+import tensorflow as tf
+from test_train_loop import DROPOUT, Run
+
+from albert_tf.distribution import distribute
+from albert_tf.train_step import make_evaluator
+
+
+@pytest.fixture(scope="module")
+def strategies():
+    devices = [f"CPU:{index}" for index in range(4)]
+    # TensorFlow's collectives, which two replicas use, take one group of devices in a process.
+    to_one = tf.distribute.ReductionToOneDevice()
+    return {
+        1: None,
+        2: tf.distribute.MirroredStrategy(devices[:2]),
+        4: tf.distribute.MirroredStrategy(devices, cross_device_ops=to_one),
+    }
+
+
+def assert_same_numbers(one, other):
+    """The same losses to 1e-5, and weights to 1e-5; the gradients of key biases are rounding noise."""
+    for a, b in zip(one.lines(), other.lines(), strict=True):
+        assert abs(a["loss"] - b["loss"]) < 1e-5
+        assert abs(a["masked_lm_accuracy"] - b["masked_lm_accuracy"]) < 1e-6
+    for name, value in one.weights().items():
+        difference = np.abs(value - other.weights()[name]).max()
+        assert difference < (1e-4 if name.endswith("key/bias") else 1e-5), name
+
+
+def compare_with_one(tmp_path, strategies, others, *, optimizer, dropout):
+    options = {"optimizer": optimizer, "rate": 0.01, "steps": 20, **dropout}
+    one = Run(tmp_path / "one", **options).train(loop=20)
+    for replicas, parts in others:
+        run = Run(tmp_path / f"{replicas}-{parts}", strategy=strategies[replicas], **options)
+        assert_same_numbers(one, run.train(loop=20, gradient_accumulation_steps=parts))
+
+
+def test_two_replicas_with_micro_batches_take_the_steps_of_one(tmp_path, strategies):
+    compare_with_one(tmp_path, strategies, [(2, 4)], optimizer="lamb", dropout=DROPOUT)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("optimizer", ["lamb", "adamw"])
+@pytest.mark.parametrize("dropout", [{}, DROPOUT], ids=["no dropout", "dropout"])
+def test_any_replicas_and_micro_batches_take_the_steps_of_one(tmp_path, strategies, optimizer, dropout):
+    others = [(1, 4), (2, 1), (2, 4), (4, 1), (4, 2)]
+    compare_with_one(tmp_path, strategies, others, optimizer=optimizer, dropout=dropout)
+
+
+def test_a_step_reports_trust_and_update_ratios(tmp_path):
+    lamb = Run(tmp_path / "lamb", optimizer="lamb", rate=0.01).train().lines()[-1]
+    assert 0 < lamb["trust_ratio_min"] <= lamb["trust_ratio_median"] <= lamb["trust_ratio_max"]
+    # The change of a LAMB variable is the rate times its own length.
+    assert lamb["update_ratio_min"] == pytest.approx(lamb["learning_rate"], rel=1e-4)
+    assert lamb["update_ratio_max"] == pytest.approx(lamb["learning_rate"], rel=1e-4)
+    adamw = Run(tmp_path / "adamw", optimizer="adamw", rate=0.01).train().lines()[-1]
+    assert "trust_ratio_min" not in adamw
+    assert 0 < adamw["update_ratio_min"] < adamw["update_ratio_median"] < adamw["update_ratio_max"]
+
+
+def test_evaluation_weighs_every_example_the_same_for_any_batch(tmp_path, strategies):
+    run = Run(tmp_path)
+    data = checks.random_batch(run.model.config, batch=24)
+
+    def evaluate(size, strategy=run.strategy, model=run.model):
+        dataset = lambda rows: tf.data.Dataset.from_tensor_slices(data).batch(size, drop_remainder=True)  # noqa: E731
+        batches = lambda: distribute(dataset, strategy, batch_size=size)  # noqa: E731
+        return make_evaluator(model, run.objective, batches, strategy=strategy)()
+
+    expected = evaluate(24)
+    mirrored = Run(tmp_path / "m", strategy=strategies[2])
+    for other in (evaluate(4), evaluate(8, strategies[2], mirrored.model)):
+        assert {name: pytest.approx(value, rel=1e-5) for name, value in expected.items()} == other
