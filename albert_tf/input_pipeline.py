@@ -155,7 +155,9 @@ def _masked(
         return dataset
     mask, first_row = records.masking.masker(seed), rows.start or 0
     return dataset.enumerate(start_step).map(
-        lambda step, batch: mask(step * batch_size + first_row, batch), num_parallel_calls=tf.data.AUTOTUNE, deterministic=True
+        lambda step, batch: mask(step * batch_size + first_row, batch),
+        num_parallel_calls=tf.data.AUTOTUNE,
+        deterministic=True,
     )
 
 

@@ -96,10 +96,13 @@ def test_a_resumed_run_sees_the_masks_of_an_uninterrupted_one(records, start_ste
 def test_evaluation_masks_the_same_tokens_every_time(config, records):
     held_out = open_directory(config, "eval-*")
     first, second = (
-        [b["input_ids"].numpy() for b in evaluation_dataset(held_out, batch_size=5, max_steps=None, rows=slice(None))] for _ in range(2)
+        [b["input_ids"].numpy() for b in evaluation_dataset(held_out, batch_size=5, max_steps=None, rows=slice(None))]
+        for _ in range(2)
     )
     assert all(np.array_equal(a, b) for a, b in zip(first, second, strict=True))
-    larger = np.concatenate([b["input_ids"] for b in evaluation_dataset(held_out, batch_size=16, max_steps=None, rows=slice(None))])
+    larger = np.concatenate(
+        [b["input_ids"] for b in evaluation_dataset(held_out, batch_size=16, max_steps=None, rows=slice(None))]
+    )
     count = held_out.num_examples
     assert np.array_equal(np.concatenate(first)[:count], larger[:count]), "the batch size changes the masks"
 

@@ -122,7 +122,7 @@ def test_evaluation_alone_needs_no_training_records_and_changes_nothing(make_con
 
 
 def test_a_dry_run_says_what_would_run_and_leaves_nothing(make_config, tmp_path, caplog):
-    with caplog.at_level(logging.INFO):
+    with caplog.at_level(logging.INFO, logger="absl"):
         assert pretrain(make_config(dry_run=True, learning_rate=None, gradient_accumulation_steps=2)) == 0
     assert not (tmp_path / "run").exists()
     for part in (
