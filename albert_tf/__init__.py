@@ -17,6 +17,7 @@ _PUBLIC_NAMES = {
     "load_encoder": "loading",
     "load_model": "loading",
     "open_checkpoint": "loading",
+    "load_engine": "engine",
 }
 
 __all__ = ["__version__", *_PUBLIC_NAMES]

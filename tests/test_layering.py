@@ -16,10 +16,12 @@ LEVELS = [
      "workers"},
     {"encoder", "heads", "input_pipeline", "checkpoints",
      "tensor_files", "foreign_checkpoints", "loading",
-     "run_checkpoints", "run_record", "run_data"},
+     "run_checkpoints", "run_record", "run_data",
+     "inference_graph"},
     {"train_log", "train_loop", "signatures", "export_assets", "export_check", "export", "pretraining", "conversion",
      "summary",
-     "train_step", "failures", "run_plan"},
+     "train_step", "failures", "run_plan",
+     "engine"},
     {"run_pretraining", "export_saved_model", "convert_checkpoint"},
 ]  # fmt: skip
 WITHOUT_TENSORFLOW = LEVELS[0]

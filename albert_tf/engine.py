@@ -1,0 +1,180 @@
+"""Batch inference on a CPU: texts in any order and number in, embeddings or a head's answers in the same order out.
+
+Texts are taken in windows. Within a window duplicates are answered once, and batches hold texts of nearly equal length
+up to a number of tokens, padded to their own longest; the next window is tokenised meanwhile.
+"""
+
+import concurrent.futures
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import NamedTuple, TypeVar
+
+import numpy as np
+import tensorflow as tf
+
+from albert_tf.distribution import resolve_precision
+from albert_tf.errors import UserError
+from albert_tf.inference_graph import EMBEDDINGS, POOLED, answer_function
+from albert_tf.loading import Checkpoint, open_checkpoint
+from albert_tf.tokenizer import Tokenizer
+from albert_tf.weight_maps import SENTENCE_ORDER, SEQUENCE_CLASSIFICATION, TOKEN_CLASSIFICATION
+
+WINDOW = 8192  # texts that are sorted together
+
+_BATCH_TOKENS = 2048  # products of more rows are hardly faster, and their activations leave the cache
+_BATCH_OVERHEAD = 64  # what another batch costs, in tokens
+
+Item = TypeVar("Item")
+Answer = Callable[
+    [np.ndarray, np.ndarray, np.ndarray], np.ndarray
+]  # input_ids, segment_ids, lengths -> batch of answers
+
+
+class TokenizedText(NamedTuple):
+    """One text, or a pair, as the model reads it."""
+
+    ids: tuple[int, ...]  # with the special tokens
+    first_length: int  # tokens of segment 0, [CLS] and its [SEP] included
+    was_cut: bool
+
+
+class Engine:
+    """A model that answers texts. `outputs` are the answers it can give, `labels` the classes of its label head."""
+
+    def __init__(
+        self,
+        make_answer: Callable[[str], Answer],
+        tokenizer: Tokenizer,
+        *,
+        outputs: Sequence[str],
+        max_seq_length: int,
+        labels: Sequence[str] | None = None,
+    ) -> None:
+        self.outputs = tuple(outputs)
+        self.labels = labels
+        self.tokenizer = tokenizer
+        self.max_seq_length = max_seq_length
+        self._make_answer = make_answer
+        self._answers: dict[str, Answer] = {}
+
+    def embed(
+        self, texts: Sequence[str], text_pairs: Sequence[str] | None = None, *, output: str = POOLED
+    ) -> np.ndarray:
+        """Returns embeddings of texts, or of pairs of texts, float32 [texts, H]; long texts are cut at the end."""
+        windows = [slice(start, start + WINDOW) for start in range(0, len(texts), WINDOW)]
+        tokenized = (self.tokenize(texts[w], None if text_pairs is None else text_pairs[w]) for w in windows)
+        answers = [np.stack(self.answer(window, output=output)) for window in read_ahead(tokenized)]
+        return np.concatenate(answers) if answers else self.answer_batch([self._pack([], None)], output=output)[:0]
+
+    def tokenize(self, texts: Sequence[str], text_pairs: Sequence[str | None] | None = None) -> list[TokenizedText]:
+        """Returns the texts as the model reads them; a `text_pairs` entry that is None or "" makes no pair."""
+        first = self.tokenizer.encode_batch(texts)
+        if text_pairs is None:
+            return [self._pack(ids, None) for ids in first]
+        second = self.tokenizer.encode_batch([text or "" for text in text_pairs])
+        return [self._pack(*pair) for pair in zip(first, second, strict=True)]
+
+    def answer(self, texts: Sequence[TokenizedText], *, output: str) -> list[np.ndarray]:
+        """Returns the answer of each text: a vector, or one vector for each token of token_classification."""
+        places: dict[TokenizedText, list[int]] = {}
+        for place, text in enumerate(texts):
+            places.setdefault(text, []).append(place)
+        unique = sorted(places, key=lambda text: len(text.ids), reverse=True)
+        answers: list[np.ndarray] = [np.empty(0)] * len(texts)
+        for batch in plan_batches(np.array([len(text.ids) for text in unique]), max_tokens=_BATCH_TOKENS):
+            for text, answer in zip(unique[batch], self.answer_batch(unique[batch], output=output), strict=True):
+                for place in places[text]:
+                    answers[place] = answer[: len(text.ids)] if answer.ndim == 2 else answer
+        return answers
+
+    def answer_batch(self, texts: Sequence[TokenizedText], *, output: str) -> np.ndarray:
+        """Answers texts in one batch, padded to the longest."""
+        if output not in self._answers:
+            if output not in self.outputs:
+                raise UserError(f"this model cannot answer {output!r}; it can answer {', '.join(self.outputs)}")
+            self._answers[output] = self._make_answer(output)
+        lengths = np.array([len(text.ids) for text in texts], np.int32)
+        input_ids = np.full((len(texts), lengths.max()), self.tokenizer.pad_id, np.int32)
+        segment_ids = np.zeros_like(input_ids)
+        for row, text in enumerate(texts):
+            input_ids[row, : len(text.ids)] = text.ids
+            segment_ids[row, text.first_length : len(text.ids)] = 1
+        return self._answers[output](input_ids, segment_ids, lengths)
+
+    def _pack(self, first: list[int], second: list[int] | None) -> TokenizedText:
+        """Joins ids; of a pair that is too long the longer text loses its last token, again and again (as TF1)."""
+        cls, sep = self.tokenizer.cls_id, self.tokenizer.sep_id
+        if not second:
+            room = self.max_seq_length - 2
+            kept = first[:room]
+            return TokenizedText((cls, *kept, sep), len(kept) + 2, len(first) > room)
+        room = self.max_seq_length - 3
+        kept = first[: max(room - len(second), (room + 1) // 2)]
+        ids = (cls, *kept, sep, *second[: room - len(kept)], sep)
+        return TokenizedText(ids, len(kept) + 2, len(first) + len(second) > room)
+
+
+def plan_batches(lengths: np.ndarray, *, max_tokens: int) -> list[slice]:
+    """Cuts texts of falling `lengths` into batches, so that padding and the number of batches cost least together.
+
+    A batch holds at most `max_tokens` tokens, padding included, or one text.
+    """
+    count = len(lengths)
+    best = np.zeros(count + 1)  # the least cost of the texts before each place
+    begin = np.zeros(count + 1, int)  # where the last batch of that plan begins
+    for end in range(1, count + 1):
+        starts = np.arange(max(0, end - max(1, max_tokens // lengths[end - 1])), end)
+        tokens = (end - starts) * lengths[starts]
+        allowed = (tokens <= max_tokens) | (starts == end - 1)
+        costs = np.where(allowed, best[starts] + tokens + _BATCH_OVERHEAD, np.inf)
+        best[end], begin[end] = costs.min(), starts[costs.argmin()]
+    batches = []
+    while count:
+        batches.append(slice(int(begin[count]), count))
+        count = int(begin[count])
+    return batches[::-1]
+
+
+def read_ahead(items: Iterable[Item]) -> Iterator[Item]:
+    """Yields `items`, of which the next one is made in a thread while the present one is used."""
+    end = object()
+    iterator = iter(items)
+    with concurrent.futures.ThreadPoolExecutor(max_workers=1) as executor:
+        coming = executor.submit(next, iterator, end)
+        while (item := coming.result()) is not end:
+            coming = executor.submit(next, iterator, end)
+            yield item  # type: ignore[misc]  # `end` never gets here
+
+
+def load_engine(path: str | Path, *, precision: str = "auto", max_seq_length: int | None = None) -> Engine:
+    """Returns the engine of a checkpoint of any format.
+
+    `precision` is auto (bfloat16 where the processor computes with it), float32 or bfloat16; `max_seq_length` None
+    means all positions that the model has.
+    """
+    checkpoint = open_checkpoint(path)
+    positions = checkpoint.config.max_position_embeddings
+    if not 8 <= (max_seq_length or positions) <= positions:
+        raise UserError(
+            f"--max_seq_length must be from 8 to the model's {positions} positions; received {max_seq_length}"
+        )
+    dtype = tf.as_dtype(resolve_precision(precision, tf.distribute.get_strategy()))
+    weights = {name.tf1_name: checkpoint.read(name.tf1_name) for name in checkpoint.names}
+
+    def make_answer(output: str) -> Answer:
+        function = answer_function(weights, checkpoint.config, output=output, dtype=dtype)
+        return lambda *inputs: function(*map(tf.constant, inputs)).numpy()
+
+    return Engine(
+        make_answer,
+        checkpoint.load_tokenizer(),
+        outputs=_outputs_of(checkpoint),
+        max_seq_length=max_seq_length or positions,
+        labels=checkpoint.labels,
+    )
+
+
+def _outputs_of(checkpoint: Checkpoint) -> list[str]:
+    embeddings = [name for name in EMBEDDINGS if name != POOLED or checkpoint.has_pooler]
+    heads = [SENTENCE_ORDER, SEQUENCE_CLASSIFICATION, TOKEN_CLASSIFICATION]
+    return embeddings + [head for head in heads if head in checkpoint.heads]

@@ -1,0 +1,139 @@
+import time
+
+import checks
+import numpy as np
+import pytest
+import tensorflow as tf
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from albert_tf import engine as engine_module
+from albert_tf.engine import load_engine, plan_batches, read_ahead
+from albert_tf.errors import UserError
+from albert_tf.heads import AlbertWithHeads
+from albert_tf.tokenizer import load_tokenizer
+
+TEXTS = ["Alice was beginning to get very tired.", "", "“Oh dear!” said the Rabbit, 2,500 times. " * 9, "Down, down."]
+
+
+@pytest.fixture(scope="module")
+def run_directory(tmp_path_factory, alice_vocab):
+    directory = tmp_path_factory.mktemp("run")
+    tokenizer = load_tokenizer(alice_vocab)
+    model = AlbertWithHeads(checks.tiny_config(vocab_size=tokenizer.vocab_size), heads=("sentence_order",))
+    checks.randomize(model)
+    checks.save_run_directory(directory, model, tokenizer)
+    return directory, model, tokenizer
+
+
+@pytest.fixture(scope="module")
+def engine(run_directory):
+    return load_engine(run_directory[0], precision="float32")
+
+
+def expected_outputs(model, tokenizer, first, second=""):
+    """Runs the Keras model on one input without padding; truncation takes tokens away one by one."""
+    first, second = tokenizer.encode(first), tokenizer.encode(second)
+    while len(first) + len(second) > model.config.max_position_embeddings - (3 if second else 2):
+        (first if len(first) > len(second) else second).pop()
+    tail = [*second, tokenizer.sep_id] if second else []
+    ids = [tokenizer.cls_id, *first, tokenizer.sep_id, *tail]
+    segments = [0] * (len(first) + 2) + [1] * len(tail)
+    batch = {"input_ids": [ids], "input_mask": [[1] * len(ids)], "segment_ids": [segments]}
+    return model({name: tf.constant(value) for name, value in batch.items()})
+
+
+def test_texts_are_embedded_in_their_order(run_directory, engine):
+    _, model, tokenizer = run_directory
+    texts = TEXTS * 3
+    embeddings = engine.embed(texts)
+    for text, embedding in zip(texts, embeddings, strict=True):
+        expected = expected_outputs(model, tokenizer, text)["pooled_output"][0]
+        assert np.abs(embedding - expected).max() < 1e-5
+
+
+def test_pairs_are_answered_as_the_model_was_trained_on_them(run_directory, engine):
+    _, model, tokenizer = run_directory
+    seconds = [TEXTS[2], TEXTS[0], "the Rabbit " * 20, ""]
+    answers = engine.answer(engine.tokenize(TEXTS, seconds), output="sentence_order")
+    for first, second, logits in zip(TEXTS, seconds, answers, strict=True):
+        expected = expected_outputs(model, tokenizer, first, second)["sentence_order_logits"][0]
+        assert np.abs(logits - expected).max() < 1e-5
+
+
+def test_windows_do_not_change_the_answers(engine, monkeypatch):
+    texts = [f"{text} {number}" for number in range(5) for text in TEXTS]
+    whole = engine.embed(texts)
+    monkeypatch.setattr(engine_module, "WINDOW", 7)
+    assert np.abs(engine.embed(texts) - whole).max() < 1e-6
+    assert engine.embed([]).shape == (0, 16)
+
+
+def test_duplicates_are_answered_once(engine, monkeypatch):
+    rows = []
+    answer_batch = engine.answer_batch
+    monkeypatch.setattr(engine, "answer_batch", lambda texts, **kw: rows.extend(texts) or answer_batch(texts, **kw))
+    embeddings = engine.embed([*TEXTS, *TEXTS[::-1]])
+    assert len(rows) == len(TEXTS)
+    assert np.array_equal(embeddings, embeddings[::-1])
+
+
+def test_long_texts_are_marked_as_cut(engine):
+    cut = [text.was_cut for text in engine.tokenize(TEXTS)]
+    assert cut == [False, False, True, False]
+    assert max(len(text.ids) for text in engine.tokenize(TEXTS)) == 32
+
+
+def test_an_answer_that_the_model_has_no_head_for_is_refused(engine, run_directory):
+    assert engine.outputs == ("pooled_embedding", "mean_embedding", "cls_embedding", "sentence_order")
+    with pytest.raises(UserError, match="cannot answer 'sequence_classification'; it can answer pooled_embedding, "):
+        engine.embed(TEXTS, output="sequence_classification")
+    with pytest.raises(UserError, match="from 8 to the model's 32 positions; received 64"):
+        load_engine(run_directory[0], max_seq_length=64)
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(st.integers(2, 40), min_size=1, max_size=30), st.integers(20, 200))
+def test_batches_hold_all_texts_within_the_budget_and_cost_no_more_than_a_greedy_plan(lengths, max_tokens):
+    lengths = np.sort(lengths)[::-1]
+    batches = plan_batches(lengths, max_tokens=max_tokens)
+    assert [i for batch in batches for i in range(batch.start, batch.stop)] == list(range(len(lengths)))
+    for batch in batches:
+        assert len(lengths[batch]) == 1 or lengths[batch].max() * len(lengths[batch]) <= max_tokens
+    greedy, start = [], 0
+    while start < len(lengths):
+        greedy.append(slice(start, start + max(1, max_tokens // lengths[start])))
+        start = greedy[-1].stop
+    assert cost(lengths, batches) <= cost(lengths, greedy)
+
+
+def cost(lengths, batches):
+    return sum(lengths[batch].max() * len(lengths[batch]) + engine_module._BATCH_OVERHEAD for batch in batches)
+
+
+def test_the_next_item_is_made_while_one_is_used():
+    made = []
+
+    def items():
+        for item in range(3):
+            made.append(item)
+            yield item
+
+    reader = read_ahead(items())
+    assert next(reader) == 0
+    deadline = time.monotonic() + 10
+    while made != [0, 1] and time.monotonic() < deadline:
+        time.sleep(0.001)
+    assert made == [0, 1]
+    assert list(reader) == [1, 2]
+
+
+def test_an_error_in_reading_ahead_reaches_the_reader():
+    def items():
+        yield 1
+        raise UserError("bad line")
+
+    reader = read_ahead(items())
+    assert next(reader) == 1
+    with pytest.raises(UserError, match="bad line"):
+        next(reader)
