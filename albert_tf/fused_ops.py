@@ -12,7 +12,7 @@ from typing import Any
 
 import tensorflow as tf
 
-_MASK_PENALTY = -10000.0  # added to the scores of padding
+MASK_PENALTY = -10000.0  # added to the scores of padding
 
 _compiled = functools.partial(tf.function, jit_compile=True, autograph=False)
 
@@ -101,7 +101,7 @@ def attention_probabilities(
 
 def _softmax(scores: tf.Tensor, input_mask: tf.Tensor, *, scale: float) -> tf.Tensor:
     padding = 1.0 - tf.cast(input_mask, tf.float32)[:, None, None, :]
-    return tf.cast(tf.nn.softmax(tf.cast(scores, tf.float32) * scale + padding * _MASK_PENALTY), scores.dtype)
+    return tf.cast(tf.nn.softmax(tf.cast(scores, tf.float32) * scale + padding * MASK_PENALTY), scores.dtype)
 
 
 _compiled_softmax = _compiled(_softmax)

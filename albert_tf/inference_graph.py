@@ -18,14 +18,14 @@ import numpy as np
 import tensorflow as tf
 
 from albert_tf.config import AlbertConfig
-from albert_tf.layers import LAYER_NORM_EPSILON, activation_function
+from albert_tf.fused_ops import ACTIVATIONS, MASK_PENALTY
+from albert_tf.layers import LAYER_NORM_EPSILON
 from albert_tf.sharing import LayerWeights
 from albert_tf.weight_maps import LABEL_HEADS, SENTENCE_ORDER, TOKEN_CLASSIFICATION
 
 POOLED, MEAN, CLS = "pooled_embedding", "mean_embedding", "cls_embedding"
 EMBEDDINGS = (POOLED, MEAN, CLS)
 
-_MASK_PENALTY = -10000.0  # added to the scores of padding
 _SCALE = 2.0**15  # of hidden states and of the sum of embeddings
 
 Weights = Mapping[str, np.ndarray]  # by TF1 name
@@ -47,7 +47,7 @@ def answer_function(weights: Weights, config: AlbertConfig, *, output: str, dtyp
     def answer(input_ids: tf.Tensor, segment_ids: tf.Tensor, lengths: tf.Tensor) -> tf.Tensor:
         shape = tf.shape(input_ids)
         mask = tf.sequence_mask(lengths, shape[1], dtype)
-        penalty = (1.0 - mask)[:, None, None, :] * tf.constant(_MASK_PENALTY, dtype)
+        penalty = (1.0 - mask)[:, None, None, :] * tf.constant(MASK_PENALTY, dtype)
         hidden = embed(input_ids, segment_ids)
         for pair, layers in itertools.groupby(whole):
             block = functools.partial(_Block(weights, config, pair, dtype=dtype), penalty=penalty, shape=shape)
@@ -123,7 +123,7 @@ class _Block:
     def __init__(self, weights: Weights, config: AlbertConfig, pair: LayerWeights, *, dtype: tf.DType) -> None:
         self._weights, self._config, self._dtype = weights, config, dtype
         self._head_size = config.hidden_size // config.num_attention_heads
-        self._activation = activation_function(config.hidden_act)
+        self._activation = ACTIVATIONS[config.hidden_act]
         self._attention, self._feed_forward = (
             f"bert/encoder/transformer/group_{index.group}/inner_group_{index.inner}" for index in pair
         )
