@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from albert_tf.command_line import run_command
-from albert_tf.run_config import ExportConfig
+from albert_tf.serving_config import ExportConfig
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -2,10 +2,12 @@
 
 import dataclasses
 import math
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from albert_tf.errors import UserError
 from albert_tf.manifest import PAIR_TASKS
+from albert_tf.options import option
+from albert_tf.options import require as _require
 from albert_tf.weight_maps import LABEL_HEADS
 
 INVALID_BYTES = ("refuse", "replace")
@@ -16,7 +18,6 @@ COLORS = ("auto", "always", "never")
 OPTIMIZERS = ("lamb", "adamw")
 PRECISIONS = ("auto", "float32", "bfloat16")
 CHECKPOINT_FORMATS = ("native", "tf1", "hf")
-EXPORT_PRECISIONS = ("float32", "bfloat16")
 OUTPUT_BIAS_STARTS = ("zeros", "unigram")
 
 # Of the published pre-training with LAMB (paper section 4.1; README of TF1 ALBERT).
@@ -24,11 +25,6 @@ PUBLISHED_LEARNING_RATE, PUBLISHED_BATCH_SIZE, PUBLISHED_WARMUP_STEPS = 0.00176,
 
 MIN_SEQ_LENGTH = 8
 MIN_RECORD_LENGTH = 16  # [CLS] A [SEP] B [SEP] with a few words in each segment
-
-
-def option(help_text: str, *, default: Any = dataclasses.MISSING, choices: tuple[str, ...] | None = None) -> Any:
-    """Declares a dataclass field that is a flag with this help text."""
-    return dataclasses.field(default=default, metadata={"help": help_text, "choices": choices})
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -322,39 +318,6 @@ class PretrainConfig:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class ExportConfig:
-    """Flags of albert_tf.export_saved_model."""
-
-    checkpoint: str | None = option(
-        "What to export: output directory of a run, TF1 checkpoint, Hugging Face directory, or a file in one.",
-        default=None,
-    )
-    label_head: str | None = option(
-        "Which head `output_weights` of a TF1 checkpoint is. Unset: sequence_classification.",
-        default=None,
-        choices=LABEL_HEADS,
-    )
-    output_dir: str | None = option("Where to write; the SavedModel goes to <output_dir>/<version>.", default=None)
-    version: int = option("Version number, as TensorFlow Serving counts them.", default=1)
-    max_seq_length: int | None = option(
-        "Longest input in tokens, [CLS] and [SEP] included. Unset: the model's positions.", default=None
-    )
-    precision: str = option(
-        "Of the graph's weights and computation; answers are float32.", default="float32", choices=EXPORT_PRECISIONS
-    )
-    check: bool = option("Export nothing; check the export in --saved_model_dir and report.", default=False)
-    saved_model_dir: str | None = option("With --check: an export, <output_dir>/<version>.", default=None)
-
-    def __post_init__(self) -> None:
-        _require(self, "version", at_least=0)
-        _require(self, "max_seq_length", at_least=MIN_SEQ_LENGTH)
-        needed = ["saved_model_dir"] if self.check else ["checkpoint", "output_dir"]
-        missing = [f"--{name}" for name in needed if not getattr(self, name)]
-        if missing:
-            raise UserError(f"{', '.join(missing)} must be given {'with' if self.check else 'without'} --check")
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
 class ConvertConfig:
     """Flags of albert_tf.convert_checkpoint."""
 
@@ -375,12 +338,3 @@ class ConvertConfig:
     allow_missing: str | None = option(
         "Regular expression of the source's names that may be missing or unused. Unset: none.", default=None
     )
-
-
-def _require(config: Any, name: str, *, at_least: float, at_most: float = math.inf) -> None:
-    """Raises UserError unless the field is None or within the bounds."""
-    value = getattr(config, name)
-    if value is None or at_least <= value <= at_most:
-        return
-    bounds = f"at least {at_least}" if at_most == math.inf else f"from {at_least} to {at_most}"
-    raise UserError(f"--{name} must be {bounds}; received {value}")

@@ -5,7 +5,7 @@ import pytest
 
 from albert_tf.command_line import help_text, parse_flags, run_command
 from albert_tf.errors import UserError
-from albert_tf.run_config import option
+from albert_tf.options import option
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -9,7 +9,7 @@ ROOT = Path(__file__).parent.parent
 LEVELS = [
     {"__init__", "version", "errors", "files", "config", "sharing", "keyed_random", "normalization", "tokenizer_base",
      "sentencepiece_tokenizer", "hf_tokenizer", "wordpiece_tokenizer", "tokenizer", "masking", "records",
-     "manifest", "run_config", "command_line", "weight_maps", "memory",
+     "manifest", "options", "run_config", "serving_config", "command_line", "weight_maps", "memory",
      "divergence", "stop_requests"},
     {"fused_ops", "dropout", "layers", "losses", "dynamic_masking", "optimizers", "distribution", "graph_tokenizer",
      "graph_packing", "session_model",
@@ -19,10 +19,10 @@ LEVELS = [
      "run_checkpoints", "run_record", "run_data",
      "inference_graph"},
     {"train_log", "train_loop", "signatures", "export_assets", "export_check", "export", "pretraining", "conversion",
-     "summary",
+     "summary", "predict_service", "model_info", "rest_api", "grpc_api", "local_server",
      "train_step", "failures", "run_plan",
      "engine"},
-    {"run_pretraining", "export_saved_model", "convert_checkpoint"},
+    {"run_pretraining", "export_saved_model", "convert_checkpoint", "serve"},
 ]  # fmt: skip
 WITHOUT_TENSORFLOW = LEVELS[0]
 HEAVY = ("tensorflow", "keras", "tensorflow_text")

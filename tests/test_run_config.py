@@ -3,7 +3,7 @@ import dataclasses
 import pytest
 
 from albert_tf.errors import UserError
-from albert_tf.run_config import ExportConfig, PretrainConfig, RecordsConfig, VocabConfig
+from albert_tf.run_config import PretrainConfig, RecordsConfig, VocabConfig
 
 RECORDS = {"input_file": "a", "output_dir": "b", "spm_model_file": "c"}
 PRETRAIN = {"albert_config_file": "a", "input_file": "b", "output_dir": "c"}
@@ -40,7 +40,6 @@ def test_predictions_default_to_what_the_probability_needs(length, predictions):
         (lambda: PretrainConfig(**PRETRAIN, tpu_zone="a"), "--tpu_zone and --gcp_project need --tpu=NAME"),
         (lambda: PretrainConfig(**PRETRAIN, init_checkpoint="a", init_output_bias="unigram"), "exclude each other"),
         (lambda: PretrainConfig(**PRETRAIN, train_batch_size=0), "--train_batch_size must be at least 1; received 0"),
-        (lambda: ExportConfig(checkpoint="a", output_dir="b", version=-1), "--version must be at least 0"),
     ],
 )
 def test_values_out_of_bounds_are_refused(make, message):
@@ -48,7 +47,7 @@ def test_values_out_of_bounds_are_refused(make, message):
         make()
 
 
-@pytest.mark.parametrize("config", [VocabConfig, RecordsConfig, PretrainConfig, ExportConfig])
+@pytest.mark.parametrize("config", [VocabConfig, RecordsConfig, PretrainConfig])
 def test_every_flag_has_a_help_text(config):
     for field in dataclasses.fields(config):
         assert field.metadata["help"].endswith("."), field.name
