@@ -64,14 +64,14 @@ class TensorFlowTensors:
 
 
 class SafetensorsTensors:
-    """The tensors of safetensors files, mapped into memory."""
+    """The tensors of safetensors files, read one at a time (mapped files would count as memory of the process)."""
 
     def __init__(self, files: list[Path]) -> None:
         self._handles = {}
         self.shapes: dict[str, tuple[int, ...]] = {}
         for file in files:
             try:
-                handle = safetensors.safe_open(str(file), framework="numpy")
+                handle = safetensors.safe_open(str(file), framework="numpy", backend="pread")
             except (safetensors.SafetensorError, OSError) as error:
                 raise UserError(f"{file} is not a whole safetensors file: {_first_line(error)}") from None
             for name in handle.keys():  # noqa: SIM118 - the handle is not a mapping
@@ -189,7 +189,8 @@ def write_tensorflow(prefix: str, tensors: NamedArrays) -> None:
     written: list[str] = []
     try:
         for part in _in_parts(tensors):
-            names, values = zip(*((name, tf.constant(value)) for name, value in part), strict=True)
+            # TensorFlow lets go of the array behind a constant only when the next operation runs.
+            names, values = zip(*((name, tf.identity(tf.constant(value))) for name, value in part), strict=True)
             written.append(f"{prefix}-part-{len(written)}")
             tf.raw_ops.SaveV2(
                 prefix=written[-1], tensor_names=names, shape_and_slices=[""] * len(names), tensors=values
