@@ -5,8 +5,6 @@ The target is written under a temporary name, read back and compared, and only t
 
 import dataclasses
 import hashlib
-import os
-import shutil
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -16,7 +14,7 @@ import numpy as np
 from albert_tf import tensor_files
 from albert_tf.checkpoints import CONFIG_FILE, write_checkpoint
 from albert_tf.errors import UserError
-from albert_tf.files import write_json
+from albert_tf.files import whole_directory, write_json
 from albert_tf.foreign_checkpoints import (
     HUGGING_FACE,
     HUGGING_FACE_CONFIG_FILE,
@@ -24,6 +22,7 @@ from albert_tf.foreign_checkpoints import (
     NATIVE,
     TF1,
 )
+from albert_tf.hf_tokenizer import write_hf_tokenizer
 from albert_tf.loading import Checkpoint, open_checkpoint
 from albert_tf.run_config import ConvertConfig
 from albert_tf.tensor_files import SLOT_SUFFIXES
@@ -59,14 +58,10 @@ def convert(config: ConvertConfig) -> list[str]:
     )
     plan = _make_plan(checkpoint, config)
     tokenizer = checkpoint.load_tokenizer() if checkpoint.tokenizer_directory else None
-    temporary = target.with_name(f".{target.name}.tmp-{os.getpid()}")
-    temporary.mkdir(parents=True)
-    try:
+    with whole_directory(target) as temporary:
+        temporary.mkdir()
         digests = _write(checkpoint, plan, temporary, tokenizer)
         _check_written(temporary, plan, digests, allow_missing=config.allow_missing)
-        os.replace(temporary, target)
-    finally:
-        shutil.rmtree(temporary, ignore_errors=True)
     return _report(checkpoint, plan, target, tokenizer)
 
 
@@ -156,7 +151,9 @@ def _write(checkpoint: Checkpoint, plan: _Plan, directory: Path, tokenizer: Toke
         label_head = next((head for head in checkpoint.heads if head in LABEL_HEADS), None)
         if label_head:
             write_json(directory / LABEL_HEAD_FILE, {"head": label_head, "labels": checkpoint.labels})
-    if tokenizer is not None:
+    if tokenizer is not None and plan.format == HUGGING_FACE:
+        write_hf_tokenizer(tokenizer, directory, max_seq_length=checkpoint.config.max_position_embeddings)
+    elif tokenizer is not None:
         tokenizer.save(directory / TOKENIZER_DIRECTORY if plan.format == NATIVE else directory)
     return digests
 

@@ -11,14 +11,13 @@ from typing import Any
 import tensorflow as tf
 from absl import logging
 
-from albert_tf.checkpoints import CONFIG_FILE, named_variables
+from albert_tf.checkpoints import CONFIG_FILE
 from albert_tf.distribution import dtype_policy
 from albert_tf.errors import UserError
 from albert_tf.export_assets import write_serving_files, write_warmup_records
 from albert_tf.export_check import CheckReport, check_saved_model
 from albert_tf.files import read_json, whole_directory, write_json
-from albert_tf.heads import AlbertWithHeads
-from albert_tf.loading import Checkpoint, assign_weights
+from albert_tf.loading import Checkpoint, build_model
 from albert_tf.signatures import ServedModel
 from albert_tf.tokenizer import Tokenizer
 from albert_tf.version import __version__
@@ -50,7 +49,7 @@ def export_saved_model(
     tokenizer = checkpoint.load_tokenizer()
     labels = checkpoint.labels or [str(index) for index in range(checkpoint.num_labels or 0)]
     with tf.device("/CPU:0"):  # where the check computes too
-        model = _load_model(checkpoint, precision)
+        model = build_model(checkpoint, dtype=dtype_policy(precision))
     served = ServedModel(model, tokenizer, max_seq_length=length, labels=labels)
     signatures = served.signatures()
     with whole_directory(target) as temporary:
@@ -67,18 +66,6 @@ def export_saved_model(
         check_saved_model(temporary, precision=precision)
     logging.info("Exported %s to %s", checkpoint.path, target)
     return target
-
-
-def _load_model(checkpoint: Checkpoint, precision: str) -> AlbertWithHeads:
-    model = AlbertWithHeads(
-        checkpoint.config,
-        heads=checkpoint.heads,
-        num_labels=checkpoint.num_labels,
-        pooler=checkpoint.has_pooler,
-        dtype=dtype_policy(precision),
-    )
-    assign_weights(named_variables(model), checkpoint)
-    return model
 
 
 def _manifest(checkpoint: Checkpoint, tokenizer: Tokenizer, **facts: Any) -> dict[str, Any]:

@@ -15,6 +15,7 @@ import tensorflow as tf
 from absl import logging
 
 from albert_tf.checkpoints import named_variables
+from albert_tf.config import AlbertConfig
 from albert_tf.encoder import AlbertEncoder
 from albert_tf.errors import UserError
 from albert_tf.foreign_checkpoints import HUGGING_FACE, Found, find_checkpoint
@@ -63,6 +64,16 @@ class Checkpoint(Found):
         """The directory of the tokenizer that stands beside the weights, if there is one."""
         places = [place for directory in self.directories for place in (directory / TOKENIZER_DIRECTORY, directory)]
         return next((place for place in places if any(any(place.glob(name)) for name in _TOKENIZER_FILES)), None)
+
+    def require_same_computation(self, config: AlbertConfig) -> None:
+        """Raises UserError unless `config` uses the weights as this checkpoint's configuration does.
+
+        Depth, dropout and initialisation may differ; shapes are compared where weights are assigned.
+        """
+        for key in ("num_attention_heads", "hidden_act"):
+            mine, asked = getattr(self.config, key), getattr(config, key)
+            if mine != asked:
+                raise UserError(f"{self.path} has {key}={mine!r}, and the configuration asks for {asked!r}")
 
     def load_tokenizer(self) -> Tokenizer:
         """Returns the tokenizer that stands beside the weights; raises UserError where there is none that fits."""
@@ -169,9 +180,8 @@ def assign_weights(variables: Mapping[str, tf.Variable], checkpoint: Checkpoint)
                  len(unexpected), f": {_enumerate(unexpected)}" if unexpected else "")  # fmt: skip
 
 
-def load_model(path: str | Path, *, label_head: str | None = None, **kwargs: Any) -> AlbertWithHeads:
-    """Returns the Keras model with the heads of a checkpoint of any format; `kwargs` are the model's, as `dtype`."""
-    checkpoint = open_checkpoint(path, label_head=label_head)
+def build_model(checkpoint: Checkpoint, **kwargs: Any) -> AlbertWithHeads:
+    """Returns the Keras model of an opened checkpoint with its heads; `kwargs` are the model's, as `dtype`."""
     model = AlbertWithHeads(
         checkpoint.config,
         heads=checkpoint.heads,
@@ -183,9 +193,11 @@ def load_model(path: str | Path, *, label_head: str | None = None, **kwargs: Any
     return model
 
 
+def load_model(path: str | Path, *, label_head: str | None = None, **kwargs: Any) -> AlbertWithHeads:
+    """Returns the Keras model with the heads of a checkpoint of any format; arguments as in `build_model`."""
+    return build_model(open_checkpoint(path, label_head=label_head), **kwargs)
+
+
 def load_encoder(path: str | Path, **kwargs: Any) -> AlbertEncoder:
     """Returns the Keras layer of a checkpoint of any format, without its heads; `kwargs` are the layer's."""
-    checkpoint = open_checkpoint(path)
-    model = AlbertWithHeads(checkpoint.config, heads=(), pooler=checkpoint.has_pooler, **kwargs)
-    assign_weights(named_variables(model), checkpoint)
-    return model.encoder
+    return build_model(dataclasses.replace(open_checkpoint(path), heads=()), **kwargs).encoder

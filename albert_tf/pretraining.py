@@ -9,14 +9,14 @@ import tensorflow as tf
 from absl import logging
 
 from albert_tf import distribution
-from albert_tf.checkpoints import assign_weights, named_variables, read_weights
+from albert_tf.checkpoints import named_variables
 from albert_tf.config import AlbertConfig
 from albert_tf.divergence import DivergenceGuard
 from albert_tf.errors import UserError
 from albert_tf.failures import failures_as_sentences
 from albert_tf.heads import AlbertWithHeads
 from albert_tf.input_pipeline import evaluation_dataset, training_dataset
-from albert_tf.loading import open_checkpoint
+from albert_tf.loading import assign_weights, open_checkpoint
 from albert_tf.losses import pretraining_loss, pretraining_metric_names
 from albert_tf.optimizers import AlbertOptimizer, LearningRateSchedule
 from albert_tf.run_checkpoints import RunCheckpoints
@@ -131,7 +131,9 @@ def _initialize(config: PretrainConfig, trainee: Trainee, data: RunData) -> None
             "--do_eval alone does not train"
         )
     if config.init_checkpoint is not None:
-        assign_weights(trainee.variables, read_weights(config.init_checkpoint), source=config.init_checkpoint)
+        checkpoint = open_checkpoint(config.init_checkpoint)
+        checkpoint.require_same_computation(trainee.model.config)
+        assign_weights(trainee.variables, checkpoint)
     elif config.init_output_bias == "unigram":
         trainee.variables["cls/predictions/output_bias"].assign(data.token_log_probs())
 

@@ -186,7 +186,9 @@ class PretrainConfig:
     input_file: str | None = option("Training records: a comma-separated list of paths and globs.", default=None)
     eval_input_file: str | None = option("Held-out records, evaluated at every checkpoint.", default=None)
     export_dir: str | None = option("Write a SavedModel of the encoder to <export_dir>/1 at the end.", default=None)
-    init_checkpoint: str | None = option("Start from the weights of this native or TF1 checkpoint.", default=None)
+    init_checkpoint: str | None = option(
+        "Start from the weights of this run, TF1 checkpoint or Hugging Face directory.", default=None
+    )
     spm_model_file: str | None = option("Tokenizer of records that have no manifest beside them.", default=None)
     do_lower_case: bool | None = option("With --spm_model_file: whether the records are lower case.", default=None)
     max_seq_length: int | None = option("Length of the records, to be checked. Unset: what it is.", default=None)

@@ -6,6 +6,7 @@ import tensorflow as tf
 from albert_tf.checkpoints import named_variables
 from albert_tf.config import AlbertConfig
 from albert_tf.heads import AlbertWithHeads
+from albert_tf.loading import open_checkpoint
 from albert_tf.tokenizer import Tokenizer
 
 TINY = {
@@ -31,6 +32,12 @@ def randomize(model: AlbertWithHeads, *, seed: int = 0) -> dict[str, np.ndarray]
         weights[name] = rng.normal(1.0 if name.endswith("gamma") else 0.0, 0.15, variable.shape).astype(np.float32)
         variable.assign(weights[name])
     return weights
+
+
+def read_weights(path) -> dict[str, np.ndarray]:
+    """Returns all weights of a checkpoint by TF1 name."""
+    opened = open_checkpoint(path)
+    return {name: opened.read(name) for name in opened.shapes}
 
 
 def random_batch(config: AlbertConfig, *, batch: int = 4, length: int = 12, predictions: int = 3, seed: int = 0):

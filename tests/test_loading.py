@@ -1,5 +1,7 @@
+import dataclasses
 import shutil
 
+import checkpoint_files
 import checks
 import golden_models
 import numpy as np
@@ -67,3 +69,20 @@ def test_weights_and_configuration_that_disagree_are_refused(tmp_path):
     shutil.copy(GOLDEN / "finetune_heads" / "race" / "albert_config.json", tmp_path)
     with pytest.raises(UserError, match=r"has shape \[1000, 16\], and the configuration asks for \[300, 16\]"):
         open_checkpoint(tmp_path)
+
+
+def test_weights_are_used_as_they_were_trained():
+    opened = open_checkpoint(GOLDEN / "tf1_checkpoint" / "plain")
+    opened.require_same_computation(dataclasses.replace(opened.config, num_hidden_layers=9, hidden_dropout_prob=0.1))
+    for change in ({"num_attention_heads": 8}, {"hidden_act": "relu"}):
+        with pytest.raises(UserError, match=f"has {next(iter(change))}=.*, and the configuration asks for"):
+            opened.require_same_computation(dataclasses.replace(opened.config, **change))
+
+
+def test_a_tokenizer_of_another_model_is_refused(tmp_path, english_tokenizer):
+    checkpoint_files.copy_golden("tf1_checkpoint/plain", tmp_path)
+    with pytest.raises(UserError, match="has no tokenizer beside it"):
+        open_checkpoint(tmp_path).load_tokenizer()
+    english_tokenizer.save(tmp_path)
+    with pytest.raises(UserError, match="the tokenizer has 30000 pieces and the model only 1000"):
+        open_checkpoint(tmp_path).load_tokenizer()

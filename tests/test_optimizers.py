@@ -5,9 +5,8 @@ import pytest
 import tensorflow as tf
 from conftest import GOLDEN
 
-from albert_tf.checkpoints import assign_weights, named_variables, read_weights
-from albert_tf.config import AlbertConfig
-from albert_tf.heads import AlbertWithHeads
+from albert_tf.checkpoints import named_variables
+from albert_tf.loading import load_model
 from albert_tf.losses import pretraining_loss, pretraining_metric_names
 from albert_tf.optimizers import STATISTICS, AlbertOptimizer, LearningRateSchedule
 from albert_tf.train_step import Objective, Trainee, losses_of, train_step
@@ -59,9 +58,8 @@ def test_whole_training_steps_are_the_originals(kind, parts):
     arrays = np.load(LAMB / f"pretrain_{kind}_plain.npz")
     settings = {"start_warmup_step": 0, **json.loads((LAMB / f"pretrain_{kind}_plain.json").read_text())}
     directory = GOLDEN / "tf1_checkpoint" / "plain"
-    model = AlbertWithHeads(AlbertConfig.load(directory / "albert_config.json"))
+    model = load_model(directory)
     variables = named_variables(model)
-    assign_weights(variables, read_weights(str(directory)), source="plain")
     trainee = Trainee.create(model, variables, AlbertOptimizer(kind, variables, schedule=schedule_of(settings)))
     objective = Objective(pretraining_loss, pretraining_metric_names(model.head_names))
     for step in range(8):

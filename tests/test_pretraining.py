@@ -11,10 +11,10 @@ import tensorflow as tf
 from conftest import GOLDEN
 
 from albert_tf import pretraining
-from albert_tf.checkpoints import read_weights
+from albert_tf.conversion import convert
 from albert_tf.errors import UserError
 from albert_tf.pretraining import pretrain
-from albert_tf.run_config import PretrainConfig
+from albert_tf.run_config import ConvertConfig, PretrainConfig
 
 
 @pytest.fixture
@@ -80,7 +80,7 @@ def test_the_unigram_cross_entropy_is_that_of_the_masked_tokens(make_config, ali
 def test_the_bias_starts_at_the_token_frequencies_where_asked(make_config, alice_records):
     config = make_config(num_train_steps=1, num_warmup_steps=0, learning_rate=0.0, init_output_bias="unigram")
     pretrain(config)
-    bias = read_weights(config.output_dir)["cls/predictions/output_bias"]
+    bias = checks.read_weights(config.output_dir)["cls/predictions/output_bias"]
     counts = np.load(alice_records / "token_counts.npy") + 1
     assert np.allclose(np.exp(bias), counts / counts.sum(), rtol=1e-4)
 
@@ -93,14 +93,18 @@ def test_a_run_is_continued_with_its_own_settings_only(make_config):
 
 def test_training_starts_from_a_checkpoint_where_asked(make_config, tmp_path, capsys):
     pretrain(make_config(num_train_steps=2))
-    first = read_weights(str(tmp_path / "run"))
+    first = checks.read_weights(str(tmp_path / "run"))
     config = make_config(
         output_dir=str(tmp_path / "next"), init_checkpoint=str(tmp_path / "run"), num_train_steps=2, learning_rate=0.0
     )
     pretrain(config)
-    second = read_weights(config.output_dir)
+    second = checks.read_weights(config.output_dir)
     assert all(np.array_equal(first[name], second[name]) for name in first)
-    with pytest.raises(UserError, match="lacks|asks for"):
+    convert(ConvertConfig(source=str(tmp_path / "run"), target=str(tmp_path / "hf"), target_format="hf"))
+    pretrain(dataclasses.replace(config, output_dir=str(tmp_path / "hf-next"), init_checkpoint=str(tmp_path / "hf")))
+    third = checks.read_weights(tmp_path / "hf-next")
+    assert all(np.array_equal(first[name], third[name]) for name in first)
+    with pytest.raises(UserError, match="has num_attention_heads=4, and the configuration asks for"):
         pretrain(dataclasses.replace(
             config, output_dir=str(tmp_path / "bad"), init_checkpoint=str(GOLDEN / "tf1_checkpoint" / "plain")
         ))  # fmt: skip
@@ -173,7 +177,7 @@ def test_records_without_pairs_train_without_a_pair_head(make_config, alice_reco
     dataclasses.replace(Manifest.load(records), pair_task="none").save(records)
     config = make_config(input_file=f"{records}/train-*", eval_input_file=f"{records}/eval-*", num_train_steps=2)
     pretrain(config)
-    assert not [name for name in read_weights(config.output_dir) if "seq_relationship" in name]
+    assert not [name for name in checks.read_weights(config.output_dir) if "seq_relationship" in name]
 
 
 def test_the_originals_records_train_with_the_tokenizer_on_the_command_line(make_config, tmp_path):

@@ -11,7 +11,6 @@ import pytest
 from commands import assert_one_sentence, run
 from conftest import ROOT
 
-from albert_tf.checkpoints import read_weights
 from albert_tf.errors import UserError
 from albert_tf.pretraining import pretrain
 from albert_tf.run_config import PretrainConfig
@@ -65,7 +64,7 @@ def test_two_workers_take_the_steps_of_one_and_only_the_chief_writes(settings, t
     pretrain(PretrainConfig(**settings))
     errors = [worker.communicate(timeout=120)[1] for worker in workers]
     assert [worker.returncode for worker in workers] == [0, 0], errors
-    one, two = read_weights(str(tmp_path / "run")), read_weights(str(tmp_path / "two"))
+    one, two = checks.read_weights(tmp_path / "run"), checks.read_weights(tmp_path / "two")
     for name, value in one.items():
         assert np.abs(value - two[name]).max() < (1e-4 if name.endswith("key/bias") else 1e-5), name
     ours, theirs = ([m for m in metrics_of(tmp_path / d) if m["split"] == "eval"] for d in ("run", "two"))
