@@ -5,6 +5,8 @@ up to a number of tokens, padded to their own longest; the next window is tokeni
 """
 
 import concurrent.futures
+import hashlib
+import json
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple, TypeVar
@@ -14,9 +16,12 @@ import tensorflow as tf
 
 from albert_tf.distribution import resolve_precision
 from albert_tf.errors import UserError
+from albert_tf.export import read_manifest
 from albert_tf.inference_graph import EMBEDDINGS, POOLED, answer_function
 from albert_tf.loading import Checkpoint, open_checkpoint
-from albert_tf.tokenizer import Tokenizer
+from albert_tf.run_config import MIN_SEQ_LENGTH
+from albert_tf.session_model import SessionModel
+from albert_tf.tokenizer import Tokenizer, load_tokenizer
 from albert_tf.weight_maps import SENTENCE_ORDER, SEQUENCE_CLASSIFICATION, TOKEN_CLASSIFICATION
 
 WINDOW = 8192  # texts that are sorted together
@@ -48,9 +53,11 @@ class Engine:
         *,
         outputs: Sequence[str],
         max_seq_length: int,
+        fingerprint: str,
         labels: Sequence[str] | None = None,
     ) -> None:
         self.outputs = tuple(outputs)
+        self.fingerprint = fingerprint
         self.labels = labels
         self.tokenizer = tokenizer
         self.max_seq_length = max_seq_length
@@ -146,32 +153,65 @@ def read_ahead(items: Iterable[Item]) -> Iterator[Item]:
             yield item  # type: ignore[misc]  # `end` never gets here
 
 
-def load_engine(path: str | Path, *, precision: str = "auto", max_seq_length: int | None = None) -> Engine:
-    """Returns the engine of a checkpoint of any format.
+def load_engine(
+    path: str | Path, *, precision: str = "auto", max_seq_length: int | None = None, label_head: str | None = None
+) -> Engine:
+    """Returns the engine of a checkpoint of any format, or of an export, which gives embeddings.
 
-    `precision` is auto (bfloat16 where the processor computes with it), float32 or bfloat16; `max_seq_length` None
-    means all positions that the model has.
+    `precision` is auto (bfloat16 where the processor computes with it), float32 or bfloat16, and an export's is its
+    own; `max_seq_length` None means all positions that the model has.
     """
-    checkpoint = open_checkpoint(path)
-    positions = checkpoint.config.max_position_embeddings
-    if not 8 <= (max_seq_length or positions) <= positions:
-        raise UserError(
-            f"--max_seq_length must be from 8 to the model's {positions} positions; received {max_seq_length}"
-        )
+    if (Path(path) / "saved_model.pb").exists():
+        return _load_export(Path(path), max_seq_length=max_seq_length)
+    checkpoint = open_checkpoint(path, label_head=label_head)
+    length = _checked_length(max_seq_length, limit=checkpoint.config.max_position_embeddings)
     dtype = tf.as_dtype(resolve_precision(precision, tf.distribute.get_strategy()))
     weights = {name.tf1_name: checkpoint.read(name.tf1_name) for name in checkpoint.names}
+    digest = hashlib.sha256(f"{json.dumps(checkpoint.config.to_dict(), sort_keys=True)} {dtype.name}".encode())
+    for name, value in weights.items():
+        digest.update(name.encode())
+        digest.update(value.tobytes())
 
     def make_answer(output: str) -> Answer:
         function = answer_function(weights, checkpoint.config, output=output, dtype=dtype)
         return lambda *inputs: function(*map(tf.constant, inputs)).numpy()
 
+    tokenizer = checkpoint.load_tokenizer()
     return Engine(
         make_answer,
-        checkpoint.load_tokenizer(),
+        tokenizer,
         outputs=_outputs_of(checkpoint),
-        max_seq_length=max_seq_length or positions,
+        max_seq_length=length,
+        fingerprint=f"{digest.hexdigest()} {tokenizer.fingerprint}",
         labels=checkpoint.labels,
     )
+
+
+def _load_export(directory: Path, *, max_seq_length: int | None) -> Engine:
+    manifest = read_manifest(directory)
+    tokenizer = load_tokenizer(directory / "assets")
+    model = SessionModel(directory)
+    outputs = model.signatures["tokens"].outputs
+
+    def make_answer(output: str) -> Answer:
+        names = ("input_ids", "segment_ids", "lengths")
+        return lambda *inputs: model.run("tokens", dict(zip(names, inputs, strict=True)))[output]
+
+    return Engine(
+        make_answer,
+        tokenizer,
+        outputs=[name for name in EMBEDDINGS if name in outputs],
+        max_seq_length=_checked_length(max_seq_length, limit=manifest["max_seq_length"]),
+        fingerprint=f"{manifest['weights_fingerprint']} {manifest['precision']} {tokenizer.fingerprint}",
+    )
+
+
+def _checked_length(max_seq_length: int | None, *, limit: int) -> int:
+    if max_seq_length is not None and not MIN_SEQ_LENGTH <= max_seq_length <= limit:
+        raise UserError(
+            f"--max_seq_length must be from {MIN_SEQ_LENGTH} to the model's {limit}; received {max_seq_length}"
+        )
+    return max_seq_length or limit
 
 
 def _outputs_of(checkpoint: Checkpoint) -> list[str]:

@@ -88,7 +88,7 @@ def test_an_answer_that_the_model_has_no_head_for_is_refused(engine, run_directo
     assert engine.outputs == ("pooled_embedding", "mean_embedding", "cls_embedding", "sentence_order")
     with pytest.raises(UserError, match="cannot answer 'sequence_classification'; it can answer pooled_embedding, "):
         engine.embed(TEXTS, output="sequence_classification")
-    with pytest.raises(UserError, match="from 8 to the model's 32 positions; received 64"):
+    with pytest.raises(UserError, match="from 8 to the model's 32; received 64"):
         load_engine(run_directory[0], max_seq_length=64)
 
 

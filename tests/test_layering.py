@@ -10,7 +10,8 @@ LEVELS = [
     {"__init__", "version", "errors", "files", "config", "sharing", "keyed_random", "normalization", "tokenizer_base",
      "sentencepiece_tokenizer", "hf_tokenizer", "wordpiece_tokenizer", "tokenizer", "masking", "records",
      "manifest", "options", "run_config", "serving_config", "command_line", "weight_maps", "memory",
-     "divergence", "stop_requests"},
+     "divergence", "stop_requests",
+     "inference_config", "text_rows", "answer_files"},
     {"fused_ops", "dropout", "layers", "losses", "dynamic_masking", "optimizers", "distribution", "graph_tokenizer",
      "graph_packing", "session_model",
      "workers"},
@@ -21,8 +22,10 @@ LEVELS = [
     {"train_log", "train_loop", "signatures", "export_assets", "export_check", "export", "pretraining", "conversion",
      "summary", "predict_service", "model_info", "rest_api", "grpc_api", "local_server",
      "train_step", "failures", "run_plan",
-     "engine"},
-    {"run_pretraining", "export_saved_model", "convert_checkpoint", "serve"},
+     "engine",
+     "inference"},
+    {"run_pretraining", "export_saved_model", "convert_checkpoint", "serve",
+     "run_inference"},
 ]  # fmt: skip
 WITHOUT_TENSORFLOW = LEVELS[0]
 HEAVY = ("tensorflow", "keras", "tensorflow_text")

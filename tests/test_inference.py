@@ -1,0 +1,136 @@
+import json
+
+import checks
+import numpy as np
+import pytest
+
+from albert_tf import inference
+from albert_tf.engine import load_engine
+from albert_tf.errors import UserError
+from albert_tf.export import export_saved_model
+from albert_tf.heads import AlbertWithHeads
+from albert_tf.inference import run_inference
+from albert_tf.inference_config import InferenceConfig
+from albert_tf.loading import open_checkpoint
+from albert_tf.tokenizer import load_tokenizer
+
+TEXTS = ["Alice was beginning to get very tired.", "Down, down, down.", "“Oh dear!” said the Rabbit, 2,500 times."] * 5
+
+
+def save(directory, alice_vocab, **options):
+    tokenizer = load_tokenizer(alice_vocab)
+    model = AlbertWithHeads(checks.tiny_config(vocab_size=tokenizer.vocab_size), **options)
+    checks.randomize(model)
+    checks.save_run_directory(directory, model, tokenizer)
+    return directory
+
+
+@pytest.fixture(scope="module")
+def run_directory(tmp_path_factory, alice_vocab):
+    return save(tmp_path_factory.mktemp("run"), alice_vocab)
+
+
+@pytest.fixture
+def run(tmp_path, run_directory):
+    """Returns a function that runs the command on texts and returns the path of its output."""
+
+    def call(texts=TEXTS, *, name="out.npy", **flags):
+        content, source = texts if isinstance(texts, bytes) else "\n".join(texts).encode(), tmp_path / "texts.txt"
+        if not source.exists() or source.read_bytes() != content:
+            source.write_bytes(content)
+        flags = {"checkpoint": str(run_directory), "input": str(source), **flags}
+        if "saved_model_dir" in flags:
+            del flags["checkpoint"]
+        output = tmp_path / name
+        run_inference(InferenceConfig(output=str(output), precision="float32", **flags))
+        return output
+
+    return call
+
+
+def test_answers_are_those_of_the_engine_in_the_order_of_the_input(run, run_directory, monkeypatch):
+    monkeypatch.setattr(inference, "WINDOW", 4)
+    expected = load_engine(run_directory, precision="float32").embed(TEXTS)
+    assert np.abs(np.load(run()) - expected).max() < 1e-6
+
+
+def test_a_run_that_failed_goes_on_with_the_same_bytes(run, monkeypatch):
+    monkeypatch.setattr(inference, "WINDOW", 4)
+    whole = run(name="whole.jsonl").read_bytes()
+    answers = []
+    answer = inference._Inference._answer
+
+    def fail_at_the_third(self, window):
+        answers.append(window)
+        if len(answers) == 3:
+            raise OSError(28, "No space left on device")
+        return answer(self, window)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(inference._Inference, "_answer", fail_at_the_third)
+        with pytest.raises(OSError):
+            run(name="out.jsonl")
+    with pytest.raises(UserError, match="begun with another --answer"):
+        run(name="out.jsonl", answer="mean_embedding")
+    first_lines = []
+
+    def note(self, window):
+        first_lines.append(window.rows[0].line)
+        return answer(self, window)
+
+    monkeypatch.setattr(inference._Inference, "_answer", note)
+    assert run(name="out.jsonl").read_bytes() == whole
+    assert first_lines == [9, 13]
+
+
+def test_rows_that_are_left_out_are_counted(run, caplog):
+    texts = b"Alice\n\nvery " + b"very " * 40 + b"tired\ncaf\xe9\nend\n"
+    with pytest.raises(UserError, match=r"texts.txt:2: it is empty; --bad_rows=skip"):
+        run(texts)
+    with pytest.raises(UserError, match=r"texts.txt:3: the text is longer than 32 tokens; --long_texts=cut"):
+        run(texts, bad_rows="skip")
+    array = np.load(run(texts, bad_rows="skip", long_texts="skip"))
+    assert np.isnan(array).all(axis=1).tolist() == [False, True, True, True, False]
+    lines = run(texts, name="out.jsonl", bad_rows="skip", long_texts="cut").read_text().splitlines()
+    assert [json.loads(line)["line"] for line in lines] == [1, 3, 5]
+
+
+def test_a_classifiers_labels_and_probabilities(run, tmp_path_factory, alice_vocab):
+    directory = save(tmp_path_factory.mktemp("mnli"), alice_vocab, heads=("sequence_classification",), num_labels=3)
+    (directory / "label_head.json").write_text(
+        json.dumps({"head": "sequence_classification", "labels": ["yes", "no", "maybe"]})
+    )
+    lines = run(name="out.jsonl", checkpoint=str(directory), answer="sequence_classification").read_text().splitlines()
+    engine = load_engine(directory, precision="float32")
+    logits = np.stack(engine.answer(engine.tokenize(TEXTS), output="sequence_classification"))
+    for line, row in zip(map(json.loads, lines), logits, strict=True):
+        assert line["label"] == ["yes", "no", "maybe"][row.argmax()]
+        expected = np.exp(row) / np.exp(row).sum()
+        assert np.allclose(list(line["probabilities"].values()), expected, atol=1e-6)
+        assert line["score"] == pytest.approx(expected.max(), abs=1e-6)
+
+
+def test_labels_of_tokens_and_sentence_order(run, tmp_path_factory, alice_vocab):
+    directory = save(tmp_path_factory.mktemp("ner"), alice_vocab, heads=("token_classification",), num_labels=2)
+    lines = run(TEXTS[:2], name="out.jsonl", checkpoint=str(directory), answer="token_classification",
+                label_head="token_classification").read_text().splitlines()  # fmt: skip
+    for line, text in zip(map(json.loads, lines), TEXTS, strict=False):
+        assert "".join(line["tokens"]).replace("▁", " ").strip() == text.lower()
+        assert len(line["labels"]) == len(line["tokens"]) and set(line["labels"]) <= {"0", "1"}
+    order = run(TEXTS[:1], name="order.tsv", answer="sentence_order").read_text().splitlines()
+    assert order[0] == "line\tin_order_probability" and 0 < float(order[1].split("\t")[1]) < 1
+
+
+def test_an_export_gives_the_same_embeddings(run, run_directory, tmp_path_factory):
+    target = export_saved_model(open_checkpoint(run_directory), output_dir=tmp_path_factory.mktemp("e"), version=1)
+    from_export = np.load(run(saved_model_dir=str(target), answer="mean_embedding"))
+    from_checkpoint = np.load(run(name="b.npy", answer="mean_embedding"))
+    assert np.abs(from_export - from_checkpoint).max() < 1e-5
+
+
+def test_an_answer_that_the_model_cannot_give_is_refused_before_anything_is_written(run, tmp_path):
+    with pytest.raises(UserError, match=r"--answer=sequence_classification: .* cannot give it; it gives pooled_emb"):
+        run(name="out.jsonl", answer="sequence_classification")
+    with pytest.raises(UserError, match="a .npy file holds embeddings"):
+        run(answer="sentence_order")
+    assert [path.name for path in tmp_path.iterdir()] == ["texts.txt"]
