@@ -4,9 +4,9 @@ import checks
 import numpy as np
 import tensorflow as tf
 from conftest import GOLDEN
-from test_heads import load_golden
 
 from albert_tf.heads import AlbertWithHeads
+from albert_tf.loading import load_model
 from albert_tf.losses import accuracy, cross_entropy, pretraining_loss, pretraining_metric_names
 
 
@@ -25,8 +25,8 @@ def test_accuracy_ignores_weight_zero():
 
 
 def test_metrics_over_batches_are_the_originals():
-    model, _, _, _ = load_golden("plain")
     directory = GOLDEN / "tf1_checkpoint" / "plain"
+    model = load_model(directory)
     arrays, expected = (
         np.load(directory / "eval_batches.npz"),
         json.loads((directory / "eval_metrics.json").read_text()),
