@@ -17,6 +17,7 @@ _PUBLIC_NAMES = {
     "load_encoder": "loading",
     "load_model": "loading",
     "open_checkpoint": "loading",
+    "pack_texts": "packing",
     "load_engine": "engine",
 }
 

@@ -19,6 +19,7 @@ from albert_tf.errors import UserError
 from albert_tf.export import read_manifest
 from albert_tf.inference_graph import EMBEDDINGS, POOLED, answer_function
 from albert_tf.loading import Checkpoint, open_checkpoint
+from albert_tf.packing import join_ids
 from albert_tf.run_config import MIN_SEQ_LENGTH
 from albert_tf.session_model import SessionModel
 from albert_tf.tokenizer import Tokenizer, load_tokenizer
@@ -109,16 +110,11 @@ class Engine:
         return self._answers[output](input_ids, segment_ids, lengths)
 
     def _pack(self, first: list[int], second: list[int] | None) -> TokenizedText:
-        """Joins ids; of a pair that is too long the longer text loses its last token, again and again (as TF1)."""
-        cls, sep = self.tokenizer.cls_id, self.tokenizer.sep_id
-        if not second:
-            room = self.max_seq_length - 2
-            kept = first[:room]
-            return TokenizedText((cls, *kept, sep), len(kept) + 2, len(first) > room)
-        room = self.max_seq_length - 3
-        kept = first[: max(room - len(second), (room + 1) // 2)]
-        ids = (cls, *kept, sep, *second[: room - len(kept)], sep)
-        return TokenizedText(ids, len(kept) + 2, len(first) + len(second) > room)
+        """Joins the ids of one text, or of two."""
+        cls_id, sep_id = self.tokenizer.cls_id, self.tokenizer.sep_id
+        ids, first_length = join_ids(first, second, cls_id=cls_id, sep_id=sep_id, max_seq_length=self.max_seq_length)
+        given = len(first) + (len(second) + 3 if second else 2)
+        return TokenizedText(tuple(ids), first_length, given > len(ids))
 
 
 def plan_batches(lengths: np.ndarray, *, max_tokens: int) -> list[slice]:

@@ -8,7 +8,7 @@ import pytest
 ROOT = Path(__file__).parent.parent
 LEVELS = [
     {"__init__", "version", "errors", "files", "config", "sharing", "keyed_random", "normalization", "tokenizer_base",
-     "sentencepiece_tokenizer", "hf_tokenizer", "wordpiece_tokenizer", "tokenizer", "masking", "records",
+     "sentencepiece_tokenizer", "hf_tokenizer", "wordpiece_tokenizer", "tokenizer", "packing", "masking", "records",
      "manifest", "options", "run_config", "serving_config", "command_line", "weight_maps", "memory",
      "divergence", "stop_requests",
      "inference_config", "text_rows", "answer_files"},

@@ -1,18 +1,24 @@
 import dataclasses
+import functools
+import re
 import shutil
 
 import checkpoint_files
 import checks
 import golden_models
+import keras
 import numpy as np
 import pytest
-from conftest import GOLDEN
+from conftest import GOLDEN, ROOT
 
 from albert_tf import checkpoints
+from albert_tf.conversion import convert
 from albert_tf.encoder import AlbertEncoder
 from albert_tf.errors import UserError
 from albert_tf.heads import AlbertWithHeads
 from albert_tf.loading import assign_weights, load_encoder, load_model, open_checkpoint
+from albert_tf.run_config import ConvertConfig
+from albert_tf.tokenizer import load_tokenizer
 
 CASES = (*golden_models.TF1_PRETRAINING, *golden_models.TF1_FINETUNED, *golden_models.HUGGING_FACE)
 
@@ -86,3 +92,30 @@ def test_a_tokenizer_of_another_model_is_refused(tmp_path, english_tokenizer):
     english_tokenizer.save(tmp_path)
     with pytest.raises(UserError, match="the tokenizer has 30000 pieces and the model only 1000"):
         open_checkpoint(tmp_path).load_tokenizer()
+
+
+@pytest.mark.parametrize("target_format", ["native", "tf1", "hf"])
+def test_the_lines_of_the_readme_embed_fine_tune_save_and_load(target_format, tmp_path, monkeypatch, alice_vocab):
+    tokenizer = load_tokenizer(alice_vocab)
+    model = AlbertWithHeads(checks.tiny_config(vocab_size=tokenizer.vocab_size, max_position_embeddings=64))
+    checks.randomize(model)
+    (tmp_path / "run").mkdir()
+    checks.save_run_directory(tmp_path / "run", model, tokenizer)
+    convert(
+        ConvertConfig(source=str(tmp_path / "run"), target=str(tmp_path / "albert_base"), target_format=target_format)
+    )
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    block = next(
+        block for block in re.findall(r"```python\n(.*?)```", readme, flags=re.DOTALL) if "load_encoder" in block
+    )
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(keras.Model, "fit", functools.partialmethod(keras.Model.fit, verbose=0))
+    names = {"labels": np.array([0, 1])}
+    exec(block.split("classifier = keras.models")[0], names)
+    expected = model.encoder(names["features"])["pooled_output"]
+    assert np.abs(names["embeddings"] - expected).max() < 1e-6
+    trained = names["classifier"]
+    exec("classifier = keras.models" + block.split("classifier = keras.models")[1], names)
+    assert names["classifier"] is not trained
+    answers = [model.predict(names["features"], verbose=0) for model in (trained, names["classifier"])]
+    assert np.allclose(*answers, atol=1e-6)
