@@ -23,11 +23,6 @@ from albert_tf.train_step import Objective, Trainee
 DROPOUT = {"hidden_dropout_prob": 0.2, "attention_probs_dropout_prob": 0.2}
 
 
-@pytest.fixture(scope="module")
-def two_cpus():
-    return tf.distribute.MirroredStrategy(["CPU:0", "CPU:1"])
-
-
 def batches(config, step):
     """Endless global batches of 8, each a function of its step."""
 
@@ -121,13 +116,13 @@ def test_training_reduces_the_loss(tmp_path):
     assert run.lines()[-1]["loss"] < 0.6 * run.lines()[0]["loss"]
 
 
+def stop_after_checkpoint():
+    raise KeyboardInterrupt
+
+
 def test_a_resumed_run_ends_with_the_weights_of_an_uninterrupted_one(tmp_path):
     whole = Run(tmp_path / "whole", **DROPOUT).train()
     first = Run(tmp_path / "cut", **DROPOUT)
-
-    def stop_after_checkpoint():
-        raise KeyboardInterrupt
-
     with pytest.raises(KeyboardInterrupt):
         first.train(evaluate=stop_after_checkpoint)
     second = Run(tmp_path / "cut", **DROPOUT)
@@ -135,6 +130,19 @@ def test_a_resumed_run_ends_with_the_weights_of_an_uninterrupted_one(tmp_path):
     second.train()
     assert_same_bits(whole, second)
     assert [line["step"] for line in second.lines()] == [line["step"] for line in whole.lines()]
+
+
+def test_a_run_continues_on_another_number_of_devices(tmp_path, caplog):
+    two = tf.distribute.MirroredStrategy(["CPU:0", "CPU:1"])
+    first = Run(tmp_path / "a", strategy=two, steps=6)
+    with pytest.raises(KeyboardInterrupt):
+        first.train(evaluate=stop_after_checkpoint)
+    second = Run(tmp_path / "a", steps=6)
+    assert second.resumed and int(second.trainee.global_step) == 3
+    second.train()
+    whole = Run(tmp_path / "b", steps=6).train()
+    for name, value in whole.weights().items():
+        assert np.abs(value - second.weights()[name]).max() < (1e-4 if name.endswith("key/bias") else 1e-5), name
 
 
 def test_a_signal_saves_and_stops(tmp_path):
@@ -175,3 +183,64 @@ def test_a_gradient_that_is_not_finite_stops_without_saving(tmp_path):
     with pytest.raises(UserError, match="the loss or its gradient is not finite"):
         run.train(loss_fn=broken)
     assert not list(tmp_path.glob("*.index"))
+
+
+def poisoned(run, steps):
+    """Batches of which those of these steps have weights that are not numbers, and so no finite loss."""
+
+    def make_dataset(step):
+        dataset = run.make_dataset(step).enumerate(step)
+        bad = lambda index: tf.reduce_any(index == tf.constant(steps, tf.int64))  # noqa: E731
+        return dataset.map(lambda index, batch: {
+            **batch,
+            "example_weights": tf.where(bad(index), float("nan"), batch["example_weights"]),
+        })  # fmt: skip
+
+    return make_dataset
+
+
+def test_divergence_goes_back_to_the_checkpoint_and_skips_the_data(tmp_path, caplog):
+    run = Run(tmp_path / "a", steps=9, max_rollbacks=1)
+    run.train(make_dataset=poisoned(run, [4]))
+    assert "not finite at step 5: going on from the checkpoint of step 3 with the data after step 5" in caplog.text
+    (entry,) = json.loads((tmp_path / "a" / "rollbacks.json").read_text())
+    assert (entry["diverged_step"], entry["restored_step"]) == (5, 3)
+    steps = [line["step"] for line in run.lines()]
+    assert steps == sorted(set(steps)) and steps[-1] == 9
+    # A run that never had the batches of steps 4 and 5 ends with the same weights.
+    other = Run(tmp_path / "b", steps=9)
+    other.train(make_dataset=lambda step: other.make_dataset(0).take(3).concatenate(other.make_dataset(5)).skip(step))
+    assert_same_bits(run, other)
+    # So does one that is killed after the rollback.
+    for name in ("model.ckpt-6", "model.ckpt-9"):
+        for file in (tmp_path / "a").glob(f"{name}.*"):
+            file.unlink()
+    again = Run(tmp_path / "a", steps=9, max_rollbacks=1)
+    assert int(again.trainee.global_step) == 3
+    again.train(make_dataset=poisoned(again, [4]))
+    assert_same_bits(run, again)
+
+
+def test_after_its_last_rollback_a_run_stops_with_what_to_try(tmp_path):
+    run = Run(tmp_path, steps=9, max_rollbacks=1)
+    with pytest.raises(UserError, match="not finite at step 5, after 1 rollbacks .* step 3 is the last good one"):
+        run.train(make_dataset=poisoned(run, [4, 6]))
+    assert sorted(p.stem for p in tmp_path.glob("*.index")) == ["model.ckpt-3"]
+
+
+def test_checkpoints_are_also_saved_by_time(tmp_path):
+    run = Run(tmp_path, steps=7).train(loop=1, save_checkpoints_steps=100, save_checkpoints_secs=0.0)
+    assert len(list(tmp_path.glob("*.index"))) == 7
+    assert not run.lines("eval")
+
+
+def test_the_inner_loop_is_traced_once(tmp_path):
+    run = Run(tmp_path, steps=7)
+    traced = []
+
+    def counting(model, batch, *, dropout_seed):
+        traced.append(1)
+        return pretraining_loss(model, batch, dropout_seed=dropout_seed)
+
+    run.train(loss_fn=counting, loop=2)
+    assert len(traced) == 1

@@ -1,0 +1,86 @@
+"""Runs that are killed without warning, against runs that were not."""
+
+import dataclasses
+import json
+import os
+import subprocess
+import sys
+
+import checks
+import numpy as np
+import pytest
+import tensorflow as tf
+from conftest import ROOT
+
+from albert_tf.run_config import PretrainConfig
+
+
+@pytest.fixture
+def make_config(alice_records, tmp_path):
+    def make(name, **changes):
+        shape = tmp_path / "albert_config.json"
+        checks.tiny_config(vocab_size=600, num_hidden_layers=1, hidden_dropout_prob=0.1).save(shape)
+        settings = {
+            "albert_config_file": str(shape), "input_file": f"{alice_records}/train-*", "precision": "float32",
+            "eval_input_file": f"{alice_records}/eval-*", "output_dir": str(tmp_path / name), "train_batch_size": 8,
+            "eval_batch_size": 16, "max_eval_steps": 1, "learning_rate": 0.005, "iterations_per_loop": "7",
+            "keep_checkpoint_max": 2,
+        }  # fmt: skip
+        return PretrainConfig(**{**settings, **changes})
+
+    return make
+
+
+def run_both(whole, killed, path, *, kills):
+    """Runs kill_and_resume.py; returns what it reports."""
+    path.write_text(json.dumps([dataclasses.asdict(whole), dataclasses.asdict(killed)]))
+    command = [sys.executable, ROOT / "tests" / "kill_and_resume.py", path, "5", str(kills)]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    process = subprocess.run(command, capture_output=True, text=True, timeout=1200, env=environment)
+    assert process.returncode == 0, process.stderr[-3000:]
+    report = json.loads(process.stdout.splitlines()[-1])
+    assert report["statuses"] == [0, 0], process.stderr[-3000:]
+    return report
+
+
+def everything_saved(config):
+    """Returns all that the last checkpoint holds: weights, slots, state."""
+    reader = tf.train.load_checkpoint(tf.train.latest_checkpoint(config.output_dir))
+    names = [name for name in reader.get_variable_to_shape_map() if not name.startswith("_")]
+    return {name: reader.get_tensor(name) for name in names}
+
+
+def metrics_of(config, split, *names):
+    with open(os.path.join(config.output_dir, "metrics.jsonl")) as stream:
+        entries = [json.loads(line) for line in stream]
+    return [tuple(entry[name] for name in names) for entry in entries if entry["split"] == split]
+
+
+def compare(make_config, tmp_path, *, kills, **settings):
+    whole, killed = make_config("whole", **settings), make_config("killed", **settings)
+    report = run_both(whole, killed, tmp_path / "configs.json", kills=kills)
+    print(report)
+    expected, actual = everything_saved(whole), everything_saved(killed)
+    assert set(expected) == set(actual)
+    for name, value in expected.items():
+        assert np.array_equal(value, actual[name], equal_nan=value.dtype.kind == "f"), name
+    evaluated = metrics_of(whole, "eval", "step", "loss")
+    assert evaluated == metrics_of(killed, "eval", "step", "loss") and len(evaluated) > 2
+    steps = metrics_of(killed, "train", "step")
+    assert steps == sorted(set(steps))
+    events = tmp_path / "killed" / "tensorboard" / "eval"
+    values = [e.step for f in sorted(events.iterdir()) for e in tf.compat.v1.train.summary_iterator(str(f))
+              for v in e.summary.value if v.tag == "loss"]  # fmt: skip
+    assert values == [step for step, _ in evaluated]
+    return report
+
+
+def test_a_run_killed_three_times_ends_with_the_bits_of_one_that_was_not(make_config, tmp_path):
+    report = compare(make_config, tmp_path, kills=3, num_train_steps=1000, save_checkpoints_steps=50)
+    assert 0 < report["steps"][0] < report["steps"][-1]
+
+
+@pytest.mark.slow
+def test_a_run_killed_twenty_times_ends_with_the_bits_of_one_that_was_not(make_config, tmp_path):
+    report = compare(make_config, tmp_path, kills=20, num_train_steps=6000, save_checkpoints_steps=50)
+    assert report["during_saves"] >= 3
