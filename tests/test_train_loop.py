@@ -132,6 +132,7 @@ def test_a_resumed_run_ends_with_the_weights_of_an_uninterrupted_one(tmp_path):
     assert [line["step"] for line in second.lines()] == [line["step"] for line in whole.lines()]
 
 
+@pytest.mark.slow
 def test_a_run_continues_on_another_number_of_devices(tmp_path, caplog):
     two = tf.distribute.MirroredStrategy(["CPU:0", "CPU:1"])
     first = Run(tmp_path / "a", strategy=two, steps=6)
