@@ -176,17 +176,20 @@ def _choose_ngrams(words: _Words, budgets: np.ndarray, *, keys: np.ndarray, sett
         n = np.minimum(n, words.words_left[word])
         start = words.starts[word]
         size = words.ends[word + n - 1] - start
-        for _ in range(settings.ngram - 1):
-            n -= (size > left) & (n > 1)
+        while (too_long := (size > left) & (n > 1)).any():
+            n -= too_long
             size = words.ends[word + n - 1] - start
-        free = size <= left
-        for offset in range(settings.ngram):
-            free &= (offset >= n) | ~chosen[word + offset]
-        for offset in range(settings.ngram):
-            chosen[word[free & (offset < n)] + offset] = True
-        budget[rows] = left - size * free
+        free = (size <= left) & ~chosen[word]
+        for offset in range(1, settings.ngram):
+            free &= ~chosen[word + offset] | (offset >= n)
+        left = left - size * free
+        word, n = word[free], n[free]
+        chosen[word] = True
+        for offset in range(1, settings.ngram):
+            chosen[word[n > offset] + offset] = True
+        budget[rows] = left
         visit += 1
-        rows = rows[(budget[rows] > 0) & (visit < counts[rows])]
+        rows = rows[(left > 0) & (visit < counts[rows])]
     return chosen[: len(words.starts)]
 
 

@@ -15,12 +15,12 @@ _HEADING = re.compile(r"#{1,6}\s")
 _THEMATIC_BREAK = re.compile(r"(?:-\s*){3,}|(?:\*\s*){3,}|(?:_\s*){3,}")
 
 # A sentence ends at . ! ? or an ellipsis, with any closing quotes and brackets, before a space and a new beginning
-# (anything but a lower-case letter), or at a full-width mark, which needs no space. A run of marks is tried once only.
+# (anything but a lower-case letter), or at a full-width mark, which needs no space.
+_FULL_WIDTH = frozenset("\u3002\uff01\uff1f\uff0e")
+_MARKS = ".!?\u2026\u0964\u061f\u06d4" + "".join(sorted(_FULL_WIDTH))
 _CLOSING = "\"'\u2019\u201d\u00bb)\\]}\u300d\u300f\uff09\u3011"
-_SENTENCE_END = re.compile(
-    rf"(?<![.!?\u2026\u0964\u061f\u06d4])(?P<latin>[.!?\u2026\u0964\u061f\u06d4]++[{_CLOSING}]*+)(?=\s+(?P<next>\S))"
-    rf"|[\u3002\uff01\uff1f\uff0e]+[{_CLOSING}]*"
-)
+_SENTENCE_END = re.compile(f"[{_MARKS}][{_MARKS}]*+[{_CLOSING}]*+")  # the first class lets the search skip fast
+_BEGINNING = re.compile(r"\s+(\S)")
 # A period after these, or after a single capital letter (an initial), does not end a sentence.
 _ABBREVIATIONS = frozenset(
     [
@@ -113,23 +113,24 @@ def split_prose(text: str) -> list[str]:
     """
     sentences, begin = [], 0
     for match in _SENTENCE_END.finditer(text):
-        if match["latin"] and (
-            match["next"].islower()
-            or _is_abbreviation(text[max(begin, match.end() - _LONGEST_ABBREVIATION) : match.end()])
-        ):
-            continue
-        sentences.append(text[begin : match.end()].strip())
-        begin = match.end()
+        end = match.end()
+        marks = match[0]
+        if _FULL_WIDTH.isdisjoint(marks):
+            beginning = _BEGINNING.match(text, end)
+            if beginning is None or beginning[1].islower():
+                continue
+            if marks == "." and _is_abbreviation(text[max(begin, end - _LONGEST_ABBREVIATION) : end - 1]):
+                continue
+        sentences.append(text[begin:end].strip())
+        begin = end
     sentences.append(text[begin:].strip())
     return [sentence for sentence in sentences if sentence]
 
 
 def _is_abbreviation(text: str) -> bool:
-    word = text.rsplit(None, 1)[-1].lstrip("(\"'\u2018\u201c")
-    if not word.endswith(".") or word.endswith(".."):
-        return False
-    stem = word[:-1]
-    return stem.lower() in _ABBREVIATIONS or (len(stem) == 1 and stem.isupper() and stem != "I")
+    """Returns whether a text that a period follows ends with an abbreviation or an initial."""
+    word = text.rsplit(None, 1)[-1].lstrip("(\"'\u2018\u201c") if text.strip() else ""
+    return word.lower() in _ABBREVIATIONS or (len(word) == 1 and word.isupper() and word != "I")
 
 
 def _interpret(line: str | None, document_mode: str) -> tuple[bool, str]:

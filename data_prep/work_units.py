@@ -25,7 +25,7 @@ _FIRST_UNIT_CHARACTERS, _UNIT_CHARACTERS = 2**18, 2**20
 _UNITS_OF_A_SIZE = 16
 _NSP_MIN_DOCUMENTS = 8  # so that a random B has other documents to come from
 _SENTENCES_AT_ONCE = 1024
-_EXAMPLES_AT_ONCE = 512  # their arrays fit into a core's cache
+_POSITIONS_AT_ONCE = 2**18  # of examples; few enough for a core's cache, enough to spread the cost of each step
 
 _EVAL_STREAM, _SHARD_STREAM = 101, 102  # streams of random numbers
 
@@ -126,8 +126,9 @@ class UnitWorker:
             pair_task=self._config.pair_task,
         )
         counts[f"{split}/truncated_tokens"] += int(pairs.cut_tokens.sum())
-        for begin in range(0, len(pairs.keys), _EXAMPLES_AT_ONCE):
-            part = pairs.part(begin, begin + _EXAMPLES_AT_ONCE)
+        at_once = max(1, _POSITIONS_AT_ONCE // self._config.max_seq_length)
+        for begin in range(0, len(pairs.keys), at_once):
+            part = pairs.part(begin, begin + at_once)
             batch = self._make_batch(unit, part)
             for name, value in count_examples(batch, mask_id=self._tokenizer.mask_id).items():
                 counts[f"{split}/{name}"] += value
