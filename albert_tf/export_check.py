@@ -23,7 +23,7 @@ TOLERANCES = {"float32": 1e-5, "bfloat16": 2e-2}  # of the recorded answers, abs
 _TEXT_OPERATIONS = frozenset({
     "CaseFoldUTF8", "FindSourceOffsets", "NormalizeUTF8", "NormalizeUTF8WithOffsetsMap", "RegexSplitWithOffsets",
     "SentencepieceIdToStringOp", "SentencepieceOp", "SentencepieceTokenizeOp", "SentencepieceTokenizeWithOffsetsOp",
-    "SentencepieceVocabSizeOp", "WordpieceTokenizeWithOffsets",
+    "SentencepieceVocabSizeOp", "FastWordpieceTokenizeWithOffsets",
 })  # fmt: skip
 
 # In the core's registry, but their kernels are in the Python package or in a compiler that a server does not run.

@@ -18,7 +18,12 @@ import tensorflow as tf
 WARMUP_FILE = "assets.extra/tf_serving_warmup_requests"
 
 # TensorFlow Serving links these operations; in Python they are libraries of the tensorflow-text package.
-_TEXT_LIBRARIES = ("_sentencepiece_tokenizer.so", "_normalize_ops.so", "_regex_split_ops.so", "_wordpiece_tokenizer.so")
+_TEXT_LIBRARIES = (
+    "_sentencepiece_tokenizer.so",
+    "_normalize_ops.so",
+    "_regex_split_ops.so",
+    "_fast_wordpiece_tokenizer.so",
+)
 
 
 class SessionModel:

@@ -11,7 +11,7 @@ import tensorflow as tf
 
 from albert_tf.checkpoints import named_variables
 from albert_tf.graph_packing import plan_packing
-from albert_tf.graph_tokenizer import GraphTokenizer
+from albert_tf.graph_tokenizer import make_graph_tokenizer
 from albert_tf.heads import AlbertWithHeads
 from albert_tf.tokenizer import Tokenizer
 from albert_tf.weight_maps import MASKED_LM, MULTIPLE_CHOICE, SENTENCE_ORDER, SEQUENCE_CLASSIFICATION
@@ -53,7 +53,7 @@ class ServedModel(tf.Module):
     ) -> None:
         super().__init__(name="albert")
         self.weights = list(named_variables(model).values())  # and not the states of random generators
-        self.tokenizer = GraphTokenizer(tokenizer)
+        self.tokenizer = make_graph_tokenizer(tokenizer)
         self._untracked_model = lambda: model
         # One function in the graph, which all signatures call.
         self._encode = tf.function(_encode_function(model), input_signature=[_ENCODER_INPUTS], autograph=False)

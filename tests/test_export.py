@@ -1,13 +1,16 @@
 import json
 import os
+import shutil
 
 import numpy as np
 import pytest
 import tensorflow as tf
+from conftest import GOLDEN
 
 from albert_tf import export
 from albert_tf.errors import UserError
-from albert_tf.loading import open_checkpoint
+from albert_tf.loading import load_encoder, open_checkpoint
+from albert_tf.session_model import SessionModel
 
 
 def test_the_directory_is_what_tf_serving_wants(exported):
@@ -83,3 +86,22 @@ def test_python_loads_it_too(exported):
     answers = serve(text=tf.constant(["Call me Ishmael."]))
     assert answers["pooled_embedding"].shape == (1, 32)
     assert np.isfinite(answers["pooled_embedding"]).all()
+
+
+@pytest.mark.slow
+def test_a_wordpiece_model_answers_text_as_the_model_answers_its_ids(tmp_path):
+    for file in (GOLDEN / "tf1_checkpoint" / "groups2_slots").iterdir():
+        shutil.copy(file, tmp_path)
+    pieces = (GOLDEN / "tokenization" / "vocab_chinese.txt").read_text(encoding="utf-8").split("\n")[100:700]
+    (tmp_path / "vocab.txt").write_text("\n".join(["[PAD]", *pieces[:599]]) + "\n", encoding="utf-8")
+    checkpoint = open_checkpoint(tmp_path)
+    exported = export.export_saved_model(checkpoint, output_dir=tmp_path / "export", version=1)
+    tokenizer = checkpoint.load_tokenizer()
+    text = "The end, \u4e00\u4e01 \u00e9a."
+    ids = tokenizer.encode(text)
+    assert 0 < ids.count(tokenizer.unk_id) < len(ids)
+    input_ids = np.array([[tokenizer.cls_id, *ids, tokenizer.sep_id]])
+    inputs = {"input_ids": input_ids, "input_mask": np.ones_like(input_ids), "segment_ids": np.zeros_like(input_ids)}
+    expected = load_encoder(tmp_path)(inputs)["pooled_output"]
+    answers = SessionModel(exported).run("serving_default", {"text": np.array([text.encode()])})
+    np.testing.assert_allclose(answers["pooled_embedding"], expected, atol=1e-5)

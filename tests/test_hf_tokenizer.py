@@ -23,8 +23,7 @@ def write_config(directory, **values):
 
 
 @KINDS
-@pytest.mark.parametrize("strip_accents", [True, False])
-@SETTINGS
+@pytest.mark.parametrize(("lower_case", "strip_accents"), [(True, False), (False, True)])
 def test_what_is_written_is_read_with_and_without_the_model_file(kind, lower_case, strip_accents, tmp_path):
     tokenizer = load_tokenizer(SOURCES[kind], lower_case=lower_case, strip_accents=strip_accents)
     write_hf_tokenizer(tokenizer, tmp_path, max_seq_length=512)
