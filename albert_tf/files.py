@@ -1,6 +1,7 @@
 """Local files: globs that must match, and writes that are whole or absent."""
 
 import contextlib
+import fcntl
 import glob
 import json
 import os
@@ -64,6 +65,22 @@ def whole_directory(path: Path) -> Iterator[Path]:
         os.rename(temporary, path)
     finally:
         shutil.rmtree(temporary, ignore_errors=True)
+
+
+@contextlib.contextmanager
+def locked_directory(directory: Path, *, what: str) -> Iterator[int]:
+    """Keeps a second process out of a directory; the lock ends with the process, however that ends.
+
+    Yields the descriptor that holds it. `what` completes "another process is ...".
+    """
+    descriptor = os.open(directory, os.O_RDONLY)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        yield descriptor
+    except BlockingIOError:
+        raise UserError(f"another process is {what} {directory}; wait for it, or stop it") from None
+    finally:
+        os.close(descriptor)
 
 
 def write_json(path: Path, value: Any) -> None:

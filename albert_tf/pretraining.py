@@ -1,6 +1,8 @@
 """Pre-training put together: records, model, optimizer, loop, evaluation, closing summary, and export."""
 
+import contextlib
 import functools
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +16,7 @@ from albert_tf.config import AlbertConfig
 from albert_tf.divergence import DivergenceGuard
 from albert_tf.errors import UserError
 from albert_tf.failures import failures_as_sentences
+from albert_tf.files import locked_directory
 from albert_tf.heads import AlbertWithHeads
 from albert_tf.input_pipeline import evaluation_dataset, training_dataset
 from albert_tf.loading import assign_weights, open_checkpoint
@@ -49,7 +52,7 @@ def pretrain(config: PretrainConfig) -> int:
         logging.info("Nothing was done: --dry_run")
         return 0
     files = [file for records in (data.train, data.evaluation) if records for file in records.files]
-    with failures_as_sentences(files):
+    with failures_as_sentences(files), _output_directory(config):
         loop = _prepare(config, albert_config, data, plan, strategy)
         try:
             _train_or_say_done(config, loop)
@@ -61,6 +64,22 @@ def pretrain(config: PretrainConfig) -> int:
             loop.evaluate_checkpoint()
         _conclude(config, loop, num_held_out=num_evaluated(config, data))
     return 0
+
+
+@contextlib.contextmanager
+def _output_directory(config: PretrainConfig) -> Iterator[None]:
+    """Keeps a second process from training into --output_dir; a start that failed leaves no empty directory."""
+    directory = Path(config.output_dir)
+    if not config.trains or not is_chief():
+        yield
+        return
+    directory.mkdir(parents=True, exist_ok=True)
+    try:
+        with locked_directory(directory, what="training into"):
+            yield
+    finally:
+        with contextlib.suppress(OSError):
+            directory.rmdir()  # only an empty one
 
 
 def _prepare(

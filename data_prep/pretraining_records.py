@@ -1,9 +1,7 @@
 """Text to a directory of records: reads, hands units to workers, joins their results, and closes with the manifest."""
 
 import collections
-import contextlib
 import dataclasses
-import fcntl
 import os
 import shutil
 from collections.abc import Iterator, Sequence
@@ -15,7 +13,7 @@ from absl import logging
 from tqdm import tqdm
 
 from albert_tf.errors import UserError
-from albert_tf.files import read_json, whole_file, write_json
+from albert_tf.files import locked_directory, read_json, whole_file, write_json
 from albert_tf.manifest import MANIFEST_FILE, TOKEN_COUNTS_FILE, UNFINISHED_DIRECTORY, Manifest
 from albert_tf.run_config import RecordsConfig
 from albert_tf.tokenizer import TOKENIZER_DIRECTORY, Tokenizer, load_tokenizer
@@ -45,7 +43,7 @@ def create_records(config: RecordsConfig) -> Manifest:
     settings = _settings(config, sources)
     directory = Path(config.output_dir)
     directory.mkdir(parents=True, exist_ok=True)
-    with _locked(directory) as lock:
+    with locked_directory(directory, what="writing records into") as lock:
         finished = _finished_manifest(directory, settings, tokenizer)
         manifest = finished or _make_records(config, sources, tokenizer, settings, lock)
         shutil.rmtree(directory / UNFINISHED_DIRECTORY, ignore_errors=True)
@@ -94,22 +92,6 @@ def _make_records(
     )
     manifest.save(directory)
     return manifest
-
-
-@contextlib.contextmanager
-def _locked(directory: Path) -> Iterator[int]:
-    """Keeps a second process out of a directory; the lock ends with the process, however that ends.
-
-    Yields the descriptor that holds it.
-    """
-    descriptor = os.open(directory, os.O_RDONLY)
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        yield descriptor
-    except BlockingIOError:
-        raise UserError(f"another process is writing records into {directory}; wait for it, or stop it") from None
-    finally:
-        os.close(descriptor)
 
 
 def _open_spill(spill: Path, settings: dict[str, Any]) -> None:

@@ -146,6 +146,15 @@ def test_a_start_that_fails_leaves_no_files(make_config, tmp_path):
     assert not (tmp_path / "run").exists()
 
 
+def test_two_processes_do_not_train_into_one_directory(make_config, tmp_path):
+    from albert_tf.files import locked_directory
+
+    (tmp_path / "run").mkdir()
+    message = "another process is training into .*/run; wait for it, or stop it"
+    with locked_directory(tmp_path / "run", what="x"), pytest.raises(UserError, match=message):
+        pretrain(make_config())
+
+
 def test_held_out_records_of_another_kind_are_refused(make_config, alice_records, tmp_path):
     from albert_tf.manifest import Manifest
 

@@ -5,6 +5,7 @@ import json
 import pytest
 
 from albert_tf.errors import UserError
+from albert_tf.files import locked_directory
 from albert_tf.manifest import Manifest
 from albert_tf.records import read_records
 from albert_tf.run_config import RecordsConfig
@@ -95,7 +96,10 @@ def test_a_run_that_fails_in_the_middle_leaves_nothing_finished_and_goes_on_from
 
 
 def test_a_second_process_on_one_directory_is_refused(alice_text, alice_vocab, tmp_path):
-    with pretraining_records._locked(tmp_path), pytest.raises(UserError, match="another process is writing records"):
+    with (
+        locked_directory(tmp_path, what="writing records into"),
+        pytest.raises(UserError, match="another process is writing records"),
+    ):
         create_records(make_config(alice_text, alice_vocab, tmp_path))
 
 

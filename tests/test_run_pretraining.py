@@ -82,15 +82,26 @@ def test_help_does_not_import_tensorflow():
 
 def test_the_shipped_flag_files_parse():
     from albert_tf.command_line import parse_flags
+    from albert_tf.config import AlbertConfig
     from albert_tf.run_config import PretrainConfig, RecordsConfig, VocabConfig
 
     kinds = {"pretrain": PretrainConfig, "records": RecordsConfig, "vocab": VocabConfig}
     required = {"albert_config_file", "input_file", "output_dir", "spm_model_file"}
     files = sorted((ROOT / "configs").glob("*.flags"))
-    assert len(files) >= 4
+    recipes = {
+        f"pretrain_{size}_{version}" for size in ("base", "large", "xlarge", "xxlarge") for version in ("v1", "v2")
+    }
+    assert {file.stem for file in files} >= {*recipes, "pretrain_tiny", "pretrain_continue", "pretrain_demo"}
     for file in files:
         kind = kinds[file.name.split("_")[0]]
         given = [f"--{name}=x" for name in required if name in {f.name for f in kind.__dataclass_fields__.values()}]
         config = parse_flags(kind, ["command", *given, f"--flagfile={file}"])
-        if kind is PretrainConfig:
+        if file.stem in recipes:
+            model = AlbertConfig.load(ROOT / config.albert_config_file)
+            size, version = file.stem.split("_")[1:]
+            assert (config.train_batch_size, config.peak_learning_rate, config.warmup_steps) == (4096, 0.00176, 3125)
+            assert model.hidden_size == {"base": 768, "large": 1024, "xlarge": 2048, "xxlarge": 4096}[size]
+            assert model.hidden_dropout_prob == model.attention_probs_dropout_prob
+            assert model.hidden_dropout_prob == (0.1 if version == "v1" and size != "xxlarge" else 0.0)
+        if kind is PretrainConfig and file.stem != "pretrain_continue":
             assert os.path.exists(ROOT / config.albert_config_file)
