@@ -31,6 +31,7 @@ from albert_tf.summary import export_lines, summary_lines
 from albert_tf.train_log import TrainLog
 from albert_tf.train_loop import Interrupted, LoopSettings, TrainLoop
 from albert_tf.train_step import Objective, Trainee, make_evaluator
+from albert_tf.utilisation import measure_product_rate, step_flops
 from albert_tf.workers import Agreement, is_chief
 
 _EXPORT_VERSION = 1
@@ -124,6 +125,7 @@ def _prepare(
         evaluate=_make_evaluate(config, trainee.model, data, strategy),
         log=TrainLog(directory, start_step=step, num_train_steps=config.num_train_steps, writes=writes),
         settings=_loop_settings(config),
+        ideal_step_seconds=_ideal_step_seconds(config, albert_config, data, plan, strategy),
     )
 
 
@@ -202,6 +204,24 @@ def _loop_settings(config: PretrainConfig) -> LoopSettings:
         random_seed=config.random_seed,
         poll_metadata_server=config.tpu is not None,
     )
+
+
+def _ideal_step_seconds(
+    config: PretrainConfig, albert_config: AlbertConfig, data: RunData, plan: RunPlan, strategy: tf.distribute.Strategy
+) -> float:
+    """Returns how long a step's matrix products would take on this hardware; 0 where nothing is trained."""
+    if not data.train:
+        return 0.0
+    flops = step_flops(
+        albert_config,
+        batch_size=config.train_batch_size,
+        max_seq_length=data.train.max_seq_length,
+        max_predictions_per_seq=data.train.max_predictions_per_seq,
+    )
+    rate = measure_product_rate(strategy, precision=plan.precision)
+    logging.info("A step is %.3g GFLOP of matrix products, which the hardware makes at %.3g GFLOP/s (%s)",
+                 flops / 1e9, rate / 1e9, plan.precision)  # fmt: skip
+    return flops / rate
 
 
 def _train_or_say_done(config: PretrainConfig, loop: TrainLoop) -> None:

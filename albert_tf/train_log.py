@@ -71,8 +71,8 @@ class TrainLog:
         writer.flush()
         shown = [f"{short} {metrics[name]:.4g}" for name, short in _SHORT_NAMES.items() if name in metrics]
         if split == "train":
-            shown += [f"{metrics['tokens_per_second']:,.0f} tokens/s", f"data wait {100 * metrics['data_wait']:.1f} %"]
-            shown += [f"ETA {self._eta(step)}"]
+            shown += [f"{metrics['tokens_per_second']:,.0f} tokens/s", f"utilisation {metrics['utilisation']:.0%}"]
+            shown += [f"data wait {metrics['data_wait']:.1%}", f"ETA {self._eta(step)}"]
         progress = f"step {step:,}/{self._num_train_steps:,} ({100 * step / self._num_train_steps:.0f} %)"
         logging.info("%s %s  %s", "held-out at" if split == "eval" else "train", progress, "  ".join(shown))
 

@@ -58,6 +58,7 @@ class TrainLoop:
     evaluate: Callable[[], dict[str, float]] | None
     log: TrainLog
     settings: LoopSettings
+    ideal_step_seconds: float  # of a step that would use the hardware fully
 
     def train(self) -> None:
         """Trains from the current step to the last.
@@ -145,6 +146,7 @@ class TrainLoop:
             **metrics,
             "tokens_per_second": tokens / seconds,
             "steps_per_second": len(rows) / seconds,
+            "utilisation": len(rows) * self.ideal_step_seconds / seconds,
             "data_wait": float(rows[:, -1].sum()) / seconds,
         }
 

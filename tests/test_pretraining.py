@@ -146,6 +146,32 @@ def test_a_start_that_fails_leaves_no_files(make_config, tmp_path):
     assert not (tmp_path / "run").exists()
 
 
+def test_a_damaged_record_stops_training_with_its_file_and_place(make_config, alice_records, tmp_path):
+    from albert_tf.records import read_records_with_ends
+
+    records = tmp_path / "records"
+    shutil.copytree(alice_records, records)
+    file = sorted(records.glob("train-*"))[1]
+    ends = [end for _, end in read_records_with_ends(file)]
+    content = bytearray(file.read_bytes())
+    content[ends[9] + 60] ^= 4
+    file.write_bytes(content)
+    with pytest.raises(
+        UserError, match=f"{file.name} is damaged: the checksum of the record at byte {ends[9]} is wrong"
+    ):
+        pretrain(make_config(input_file=f"{records}/train-*"))
+
+
+def test_records_of_another_vocabulary_stop_training(make_config, tmp_path):
+    config = make_config(
+        input_file=str(GOLDEN / "pretraining_records" / "alice_seq64.tfrecord"),
+        eval_input_file=None,
+        model={"max_position_embeddings": 64},
+    )
+    with pytest.raises(UserError, match="a token id outside the vocabulary .* made with another vocabulary"):
+        pretrain(config)
+
+
 def test_two_processes_do_not_train_into_one_directory(make_config, tmp_path):
     from albert_tf.files import locked_directory
 

@@ -4,7 +4,7 @@ import tensorflow as tf
 
 from albert_tf.train_log import TrainLog
 
-METRICS = {"loss": 1.0, "tokens_per_second": 5.0, "data_wait": 0.01}
+METRICS = {"loss": 1.0, "tokens_per_second": 5.0, "data_wait": 0.01, "utilisation": 0.5}
 
 
 def test_lines_are_written_found_and_cut_back_to_the_restored_step(tmp_path):

@@ -81,6 +81,7 @@ class Run:
             evaluate=evaluate,
             log=TrainLog(self.directory, start_step=step, num_train_steps=self.steps),
             settings=LoopSettings(**{**defaults, **settings}),
+            ideal_step_seconds=1e-6,
         ).train()
         return self
 
