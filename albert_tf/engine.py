@@ -27,7 +27,7 @@ from albert_tf.weight_maps import SENTENCE_ORDER, SEQUENCE_CLASSIFICATION, TOKEN
 
 WINDOW = 8192  # texts that are sorted together
 
-_BATCH_TOKENS = 2048  # products of more rows are hardly faster, and their activations leave the cache
+_BATCH_TOKENS = 1024  # products of more rows are hardly faster, and their activations leave the cache
 _BATCH_OVERHEAD = 64  # what another batch costs, in tokens
 
 Item = TypeVar("Item")
