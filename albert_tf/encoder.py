@@ -1,6 +1,8 @@
 """The ALBERT encoder: embeddings, calls of (shared) transformer blocks under the sharing plan, and the pooler."""
 
+import functools
 from collections import Counter
+from collections.abc import Callable
 from typing import Any
 
 import keras
@@ -15,12 +17,14 @@ class AlbertEncoder(keras.layers.Layer):
     """ALBERT without a head. Its weights exist as soon as it is constructed.
 
     `attentions` and `feed_forwards` map a `sharing.BlockIndex` to its one layer; `blocks` maps the pairs that the plan
-    combines to their one `TransformerBlock`.
+    combines to their one `TransformerBlock`. With `remat` training keeps only the inputs of each block for the backward
+    pass and computes the rest again: less memory, a third more work, the same gradients.
     """
 
-    def __init__(self, config: AlbertConfig, *, pooler: bool = True, **kwargs: Any) -> None:
+    def __init__(self, config: AlbertConfig, *, pooler: bool = True, remat: bool = False, **kwargs: Any) -> None:
         super().__init__(**kwargs)
         self.config = config
+        self.remat = remat
         self.embeddings = layers.FactorizedEmbedding(
             config.vocab_size,
             embedding_size=config.embedding_size,
@@ -79,8 +83,10 @@ class AlbertEncoder(keras.layers.Layer):
         encoder_layers = []
         block_weights = self._read_weights(training)
         for depth, pair in enumerate(self.plan):
-            block = self.blocks[self._pairs.index(pair)]
-            hidden = block(hidden, inputs["input_mask"], weights=block_weights[depth], depth=depth, **options)
+            block: Any = self.blocks[self._pairs.index(pair)]
+            call: Callable[..., tf.Tensor] = functools.partial(block, depth=depth, **options)
+            call = _recomputed(call) if self.remat and training else call
+            hidden = call(hidden, inputs["input_mask"], weights=block_weights[depth])
             encoder_layers.append(hidden)
         outputs = {
             "embedding_output": embedding_output,
@@ -107,7 +113,12 @@ class AlbertEncoder(keras.layers.Layer):
 
     def get_config(self) -> dict[str, Any]:
         """Returns the constructor's arguments."""
-        return {**super().get_config(), "config": self.config.to_dict(), "pooler": self.pooler is not None}
+        return {
+            **super().get_config(),
+            "config": self.config.to_dict(),
+            "pooler": self.pooler is not None,
+            "remat": self.remat,
+        }
 
     @classmethod
     def from_config(cls, config: dict[str, Any]) -> "AlbertEncoder":
@@ -143,3 +154,29 @@ class AlbertEncoder(keras.layers.Layer):
         )
         pooler.build((None, self.config.hidden_size))
         return pooler
+
+
+def _recomputed(block: Callable[..., tf.Tensor]) -> Callable[..., tf.Tensor]:
+    """Returns `block` keeping only its inputs for the backward pass, which computes everything else again."""
+
+    def call(hidden: tf.Tensor, input_mask: tf.Tensor, weights: layers.BlockWeights) -> tf.Tensor:
+        @tf.custom_gradient
+        def run(hidden: tf.Tensor, *flat: tf.Tensor) -> Any:
+            def gradient(upstream: tf.Tensor) -> list[tf.Tensor]:
+                with tf.GradientTape() as tape:
+                    again = _after(hidden, upstream)
+                    tape.watch([again, *flat])
+                    output = block(again, input_mask, weights=tf.nest.pack_sequence_as(weights, flat))
+                return tape.gradient(output, [again, *flat], output_gradients=upstream)
+
+            return block(hidden, input_mask, weights=tf.nest.pack_sequence_as(weights, flat)), gradient
+
+        return run(hidden, *tf.nest.flatten(weights))
+
+    return call
+
+
+def _after(x: tf.Tensor, other: tf.Tensor) -> tf.Tensor:
+    """Returns `x` so that it cannot be had before `other`: else a compiler would merge both computations of a block."""
+    value = tf.reshape(other, [-1])[0]
+    return x + tf.where(tf.math.is_nan(value), value, tf.zeros_like(value))

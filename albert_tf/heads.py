@@ -200,7 +200,7 @@ def _masked(logits: tf.Tensor, p_mask: tf.Tensor) -> tf.Tensor:
 class AlbertWithHeads(keras.Model):
     """An encoder and the heads of a task, by the names of `weight_maps.HEADS`; `num_labels` is for the label heads.
 
-    `pooler` may be False where no head reads the pooled output.
+    `pooler` may be False where no head reads the pooled output; `remat` is the encoder's.
     """
 
     def __init__(
@@ -210,6 +210,7 @@ class AlbertWithHeads(keras.Model):
         heads: tuple[str, ...] = (MASKED_LM, SENTENCE_ORDER),
         num_labels: int | None = None,
         pooler: bool = True,
+        remat: bool = False,
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
@@ -222,7 +223,7 @@ class AlbertWithHeads(keras.Model):
             raise ValueError(f"heads must be among {', '.join(HEADS)}; received {', '.join(sorted(unknown))}")
         if not pooler and not _ON_POOLED_OUTPUT.isdisjoint(heads):
             raise ValueError(f"the heads {', '.join(heads)} need a pooler")
-        self.encoder = AlbertEncoder(config, pooler=pooler, dtype=self.dtype_policy)
+        self.encoder = AlbertEncoder(config, pooler=pooler, remat=remat, dtype=self.dtype_policy)
         for head in HEADS:
             setattr(self, head, self._make_head(head) if head in heads else None)
         self.built = True
@@ -288,6 +289,7 @@ class AlbertWithHeads(keras.Model):
             "heads": list(self.head_names),
             "num_labels": self.num_labels,
             "pooler": self.has_pooler,
+            "remat": self.encoder.remat,
         }
 
     @classmethod

@@ -10,6 +10,7 @@ from albert_tf.config import AlbertConfig
 from albert_tf.encoder import AlbertEncoder
 from albert_tf.heads import AlbertWithHeads
 from albert_tf.layers import TransformerBlock
+from albert_tf.losses import pretraining_loss
 
 BASE = {**checks.TINY, "vocab_size": 30000, "embedding_size": 128, "hidden_size": 768, "num_hidden_layers": 12,
         "num_attention_heads": 12, "intermediate_size": 3072, "max_position_embeddings": 512}  # fmt: skip
@@ -88,3 +89,26 @@ def test_compiled_training_has_the_outputs_and_gradients_of_the_plain_operations
         results.append([outputs["sequence_output"], *map(tf.convert_to_tensor, gradients)])
     for plain, compiled in zip(*results, strict=True):
         assert np.abs(plain - compiled).max() < 2e-5 * max(1.0, np.abs(plain).max())
+
+
+def test_remat_gives_the_same_loss_and_gradients():
+    results = []
+    config = checks.tiny_config(hidden_dropout_prob=0.1, attention_probs_dropout_prob=0.1)
+    batch = checks.random_batch(config)
+    for remat in (False, True):
+        model = AlbertWithHeads(config, remat=remat)
+        checks.randomize(model)
+        assert AlbertWithHeads.from_config(model.get_config()).encoder.remat == remat
+        variables = list(named_variables(model).values())
+
+        @tf.function
+        def gradients(model=model, variables=variables):
+            with tf.GradientTape() as tape:
+                terms = pretraining_loss(model, batch, dropout_seed=tf.constant([3, 5, 0], tf.int64))
+                loss = terms["masked_lm_loss"][0] + terms["sentence_order_loss"][0]
+            return [loss, *map(tf.convert_to_tensor, tape.gradient(loss, variables))]
+
+        results.append(gradients())
+    assert float(results[0][0]) == float(results[1][0])
+    for plain, again in zip(*results, strict=True):
+        assert np.abs(plain - again).max() <= 1e-6 * max(1.0, np.abs(plain).max())

@@ -11,7 +11,8 @@ LEVELS = [
      "sentencepiece_tokenizer", "hf_tokenizer", "wordpiece_tokenizer", "tokenizer", "packing", "masking", "records",
      "manifest", "options", "run_config", "serving_config", "command_line", "weight_maps", "memory",
      "divergence", "stop_requests",
-     "inference_config", "text_rows", "answer_files"},
+     "inference_config", "text_rows", "answer_files",
+     "tpu_compiler"},
     {"fused_ops", "dropout", "layers", "losses", "dynamic_masking", "optimizers", "distribution", "graph_tokenizer",
      "graph_packing", "session_model",
      "workers", "utilisation"},
@@ -23,9 +24,9 @@ LEVELS = [
      "summary", "predict_service", "model_info", "rest_api", "grpc_api", "local_server",
      "train_step", "failures", "run_plan",
      "engine",
-     "inference"},
+     "inference", "tpu_fit"},
     {"run_pretraining", "export_saved_model", "convert_checkpoint", "serve",
-     "run_inference"},
+     "run_inference", "tpu_aot"},
 ]  # fmt: skip
 WITHOUT_TENSORFLOW = LEVELS[0]
 HEAVY = ("tensorflow", "keras", "tensorflow_text")
