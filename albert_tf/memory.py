@@ -21,7 +21,7 @@ _BYTES_PER_WEIGHT = 16  # float32 weight, gradient and two moments
 # Values kept for the backward pass, per token and executed block, in units of the named width. Counted low, on what the
 # gradient cannot do without, so that only a run that surely does not fit is refused: 0.6 to 0.9 of the peaks that
 # tests/benchmarks/bench_memory.py prints.
-_HIDDEN_VALUES, _INTERMEDIATE_VALUES, _SCORE_VALUES = 8, 3, 2
+_HIDDEN_VALUES, _INTERMEDIATE_VALUES, _SCORE_VALUES = 8, 2, 1
 
 
 def count_weights(config: AlbertConfig) -> int:
@@ -36,6 +36,7 @@ def estimate_training_bytes(
     max_seq_length: int,
     max_predictions_per_seq: int,
     bytes_per_value: int,
+    remat: bool = False,
 ) -> int:
     """Returns a low estimate of the bytes that one replica needs to train on `batch_size` examples at once."""
     tokens = batch_size * max_seq_length
@@ -45,7 +46,8 @@ def estimate_training_bytes(
         + _INTERMEDIATE_VALUES * config.intermediate_size
         + _SCORE_VALUES * config.num_attention_heads * max_seq_length
     )
-    activations = tokens * blocks * per_token * bytes_per_value
+    kept = blocks * config.hidden_size + per_token if remat else blocks * per_token
+    activations = tokens * kept * bytes_per_value
     logits = 2 * batch_size * max_predictions_per_seq * config.vocab_size * 4
     return int(_PROCESS_BYTES + count_weights(config) * _BYTES_PER_WEIGHT + activations + logits)
 

@@ -132,7 +132,8 @@ def _prepare(
 def _make_trainee(config: PretrainConfig, albert_config: AlbertConfig, data: RunData, precision: str) -> Trainee:
     """Creates model, optimizer and state; initial weights follow from the seed."""
     keras.utils.set_random_seed(config.random_seed % 2**32)
-    model = AlbertWithHeads(albert_config, heads=data.heads, dtype=distribution.dtype_policy(precision))
+    policy = distribution.dtype_policy(precision)
+    model = AlbertWithHeads(albert_config, heads=data.heads, remat=config.remat, dtype=policy)
     variables = named_variables(model)
     schedule = LearningRateSchedule(
         config.peak_learning_rate,
@@ -203,6 +204,7 @@ def _loop_settings(config: PretrainConfig) -> LoopSettings:
         gradient_accumulation_steps=config.gradient_accumulation_steps,
         random_seed=config.random_seed,
         poll_metadata_server=config.tpu is not None,
+        profile_steps=config.profile_steps,
     )
 
 

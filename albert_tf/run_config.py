@@ -206,6 +206,9 @@ class PretrainConfig:
     gradient_accumulation_steps: int = option(
         "Micro-batches that a replica works through in a step, to save memory; the update is the same.", default=1
     )
+    remat: bool = option(
+        "Compute each layer again in the backward pass: less memory, a third more work, the same result.", default=False
+    )
     optimizer: str = option("lamb or adamw, as ALBERT defines them.", default="lamb", choices=OPTIMIZERS)
     learning_rate: float | None = option(
         "Peak learning rate. Unset: 0.00176 x sqrt(train_batch_size / 4096), from the published one.", default=None
@@ -230,6 +233,9 @@ class PretrainConfig:
         "Start the bias of the masked-token output at 0 (the original) or at the log of the token frequencies.",
         default="zeros",
         choices=OUTPUT_BIAS_STARTS,
+    )
+    profile_steps: int = option(
+        "Write a TensorBoard trace of this many steps, those after the first loop, to <output_dir>/profile.", default=0
     )
     precision: str = option(
         "Of the computation; weights are float32. auto: bfloat16 where the hardware has it.",
@@ -256,7 +262,7 @@ class PretrainConfig:
                      "save_checkpoints_steps", "keep_checkpoint_max", "max_predictions_per_seq",
                      "max_eval_steps"):  # fmt: skip
             _require(self, name, at_least=1)
-        for name in ("num_warmup_steps", "start_warmup_step", "random_seed", "max_rollbacks"):
+        for name in ("num_warmup_steps", "start_warmup_step", "random_seed", "max_rollbacks", "profile_steps"):
             _require(self, name, at_least=0)
         for name in ("learning_rate", "poly_power"):
             _require(self, name, at_least=0.0)

@@ -72,7 +72,9 @@ def make_plan(
         f"Devices  {distribution.describe(strategy)}, computing in {precision}",
     ]
     if data.train:
-        memory_line = _check_memory(albert_config, data, strategy, batch_size=per_replica // parts, precision=precision)
+        memory_line = _check_memory(
+            albert_config, data, strategy, batch_size=per_replica // parts, precision=precision, remat=config.remat
+        )
         lines += [*_training_lines(config, data, per_replica=per_replica), memory_line]
     if data.evaluation:
         lines.append(f"Held out {num_evaluated(config, data):,} examples, evaluated with every checkpoint")
@@ -107,7 +109,13 @@ def _training_lines(config: PretrainConfig, data: RunData, *, per_replica: int) 
 
 
 def _check_memory(
-    albert_config: AlbertConfig, data: RunData, strategy: tf.distribute.Strategy, *, batch_size: int, precision: str
+    albert_config: AlbertConfig,
+    data: RunData,
+    strategy: tf.distribute.Strategy,
+    *,
+    batch_size: int,
+    precision: str,
+    remat: bool,
 ) -> str:
     """Returns the line on memory; refuses a batch that this machine cannot hold.
 
@@ -119,8 +127,11 @@ def _check_memory(
         max_seq_length=data.shape.max_seq_length,
         max_predictions_per_seq=data.shape.max_predictions_per_seq,
         bytes_per_value=2 if precision == "bfloat16" else 4,
+        remat=remat,
     )
     line = f"Memory   at least {estimate(batch_size=batch_size) / _GIB:.2g} GiB for a replica"
+    if remat:
+        line += f" ({estimate(batch_size=batch_size, remat=False) / _GIB:.2g} GiB without --remat)"
     if isinstance(strategy, tf.distribute.TPUStrategy) or tf.config.list_physical_devices("GPU"):
         return line
     memory.check_host_memory(estimate, batch_size=batch_size)

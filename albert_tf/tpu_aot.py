@@ -10,7 +10,7 @@ import sys
 from collections.abc import Sequence
 
 from albert_tf.command_line import run_command
-from albert_tf.run_config import TpuAotConfig
+from albert_tf.tpu_compiler import TpuAotConfig
 
 
 def main(argv: Sequence[str] | None = None) -> int:

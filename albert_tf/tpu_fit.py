@@ -16,9 +16,8 @@ from albert_tf.files import expand_globs
 from albert_tf.heads import AlbertWithHeads
 from albert_tf.losses import pretraining_loss, pretraining_metric_names
 from albert_tf.optimizers import AlbertOptimizer, LearningRateSchedule
-from albert_tf.run_config import TpuAotConfig
-from albert_tf.tpu_compiler import Compiled, check_installed, compile_module
-from albert_tf.train_loop import Objective, Trainee, train_step
+from albert_tf.tpu_compiler import Compiled, TpuAotConfig, check_installed, compile_module
+from albert_tf.train_step import Objective, Trainee, train_step
 
 _GIB = 2**30
 _COLUMNS = ("model", "chip", "largest batch", "GiB", "TFLOP a step", "shapes", "twice the batch")
@@ -34,19 +33,14 @@ class StepLowering:
         model = AlbertWithHeads(config, remat=remat, dtype=dtype_policy("bfloat16"))
         variables = named_variables(model)
         schedule = LearningRateSchedule(0.00176, num_train_steps=125_000, num_warmup_steps=3125)
-        self._trainee = Trainee(
-            model=model,
-            variables=variables,
-            optimizer=AlbertOptimizer("lamb", variables, schedule=schedule),
-            global_step=tf.Variable(0, dtype=tf.int64),
-        )
+        self._trainee = Trainee.create(model, variables, AlbertOptimizer("lamb", variables, schedule=schedule))
         self._objective = Objective(pretraining_loss, pretraining_metric_names(model.head_names))
 
     @property
     def variable_bytes(self) -> int:
-        """The bytes of all variables that the step updates: weights, moments and step."""
+        """The bytes of the weights and their moments, all of which the step updates."""
         variables = [*self._trainee.variables.values(), *self._trainee.optimizer.slots.values()]
-        return sum(4 * variable.shape.num_elements() for variable in variables) + 8
+        return sum(4 * variable.shape.num_elements() for variable in variables)
 
     def lower(self, batch_size: int) -> bytes:
         """Returns serialised StableHLO; an operation that XLA cannot compile raises ValueError, with its name."""

@@ -1,10 +1,11 @@
 """What a run shows and leaves to look at: progress lines, metrics.jsonl and TensorBoard scalars."""
 
+import contextlib
 import json
 import os
 import statistics
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -36,6 +37,7 @@ class TrainLog:
     def __init__(self, directory: Path, *, start_step: int, num_train_steps: int, writes: bool = True) -> None:
         self._path = directory / METRICS_FILE
         self._tensorboard = directory / "tensorboard"
+        self._trace = directory / "profile"
         self._num_train_steps = num_train_steps
         self._writes = writes
         self._writers: dict[str, tf.summary.SummaryWriter] = {}
@@ -55,6 +57,16 @@ class TrainLog:
         kept = [line for line in _complete_lines(self._path) if json.loads(line)["step"] <= step]
         with whole_file(self._path) as temporary:
             temporary.write_text("".join(line + "\n" for line in kept), encoding="utf-8")
+
+    @contextlib.contextmanager
+    def trace(self) -> Iterator[None]:
+        """Writes what TensorFlow executes meanwhile as a trace that TensorBoard's profiler shows."""
+        if not self._writes:
+            yield
+            return
+        with tf.profiler.experimental.Profile(str(self._trace)):
+            yield
+        logging.info("A trace of these steps is in %s: tensorboard --logdir=%s", self._trace, self._trace)
 
     def write(self, split: str, step: int, metrics: Mapping[str, float]) -> None:
         """Records metrics of `step` and shows them on one line."""

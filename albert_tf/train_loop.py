@@ -4,6 +4,7 @@ The inner loop runs N steps in one `tf.function` over `strategy.run`. The outer 
 evaluate and roll back. Pre-training and later tasks differ only in the model's heads, the batch and the `Objective`.
 """
 
+import contextlib
 import dataclasses
 import time
 from collections.abc import Callable, Iterable
@@ -34,6 +35,7 @@ class LoopSettings:
     gradient_accumulation_steps: int
     random_seed: int
     poll_metadata_server: bool
+    profile_steps: int
 
 
 class Interrupted(Exception):
@@ -77,16 +79,19 @@ class TrainLoop:
         )
         agree = Agreement(self.strategy)
         loop = _LoopLength(settings.iterations_per_loop)
-        step, steps, last_save, batches = self.step, 1, time.monotonic(), None
+        step, steps, loops, last_save, batches = self.step, 1, 0, time.monotonic(), None
         logging.info("Compiling the training step; the first progress line follows")
         with stop_requests(poll_metadata_server=settings.poll_metadata_server) as requests:
             while step < settings.num_train_steps:
                 batches = batches or iter(self.make_batches(self.guard.data_step(step)))
                 next_save = (step // settings.save_checkpoints_steps + 1) * settings.save_checkpoints_steps
                 next_save = min(next_save, settings.num_train_steps)
-                steps = min(agree.chiefs(loop.steps), next_save - step)
+                traced = settings.profile_steps if loops == 1 else 0  # the first loop compiles
+                steps = min(traced or agree.chiefs(loop.steps), next_save - step)
                 began = time.monotonic()
-                rows = run_steps(batches, tf.constant(steps, tf.int64)).numpy()
+                with self.log.trace() if traced else contextlib.nullcontext():
+                    rows = run_steps(batches, tf.constant(steps, tf.int64)).numpy()
+                loops += 1
                 seconds = time.monotonic() - began
                 diverged = self.guard.first_divergence(
                     losses_of(rows, self.objective), gradient_norms_of(rows, self.objective)

@@ -4,11 +4,6 @@ import pytest
 
 from albert_tf import tpu_compiler
 from albert_tf.errors import UserError
-from albert_tf.run_config import TPU_CHIPS
-
-
-def test_every_chip_that_can_be_asked_for_has_a_topology():
-    assert tuple(tpu_compiler._TOPOLOGIES) == TPU_CHIPS
 
 
 def test_absent_libraries_end_in_a_sentence(monkeypatch):

@@ -56,8 +56,7 @@ def test_the_command_prints_a_table(tmp_path):
 
 def test_halving_stops_at_what_fits(monkeypatch):
     from albert_tf import tpu_fit
-    from albert_tf.run_config import TpuAotConfig
-    from albert_tf.tpu_compiler import Compiled
+    from albert_tf.tpu_compiler import Compiled, TpuAotConfig
 
     class Lowering:
         def lower(self, batch_size):

@@ -69,7 +69,7 @@ class Run:
         defaults = {
             "num_train_steps": self.steps, "save_checkpoints_steps": 3, "save_checkpoints_secs": 1e9,
             "iterations_per_loop": loop, "gradient_accumulation_steps": 1, "random_seed": 5,
-            "poll_metadata_server": False,
+            "poll_metadata_server": False, "profile_steps": 0,
         }  # fmt: skip
         TrainLoop(
             trainee=self.trainee,
@@ -96,6 +96,13 @@ class Run:
 def assert_same_bits(one, other):
     for name, value in one.weights().items():
         assert np.array_equal(value, other.weights()[name]), name
+
+
+def test_a_trace_is_written_of_the_steps_after_the_first_loop(tmp_path):
+    run = Run(tmp_path, steps=6).train(profile_steps=3)
+    assert [line["step"] for line in run.lines()] == [2, 3, 5, 6]
+    (trace,) = tmp_path.glob("profile/plugins/profile/*/*.xplane.pb")
+    assert b"MatMul" in trace.read_bytes()
 
 
 def test_loops_end_at_checkpoints_and_at_the_last_step(tmp_path):

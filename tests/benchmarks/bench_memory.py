@@ -1,6 +1,7 @@
 """Prints the peak memory of a few training steps beside the estimate that refuses hopeless batches.
 
     python tests/benchmarks/bench_memory.py base 16 128 float32     # configuration, batch, sequence length, precision
+    python tests/benchmarks/bench_memory.py base 16 128 float32 remat
 
 On 2 cores the estimate was 0.61 to 0.89 of the peak (tiny 64x128, base 16x128 and 8x512): low on purpose.
 """
@@ -27,9 +28,10 @@ from albert_tf.train_step import Objective, Trainee, train_step
 def main() -> None:
     """Runs two steps and prints both numbers."""
     name, batch_size, length, precision = sys.argv[1], int(sys.argv[2]), int(sys.argv[3]), sys.argv[4]
+    remat = sys.argv[5:] == ["remat"]
     config = AlbertConfig.load(Path(__file__).parents[2] / "configs" / f"albert_{name}.json")
     predictions = max(1, round(0.15 * length))
-    model = AlbertWithHeads(config, dtype=dtype_policy(precision))
+    model = AlbertWithHeads(config, remat=remat, dtype=dtype_policy(precision))
     variables = named_variables(model)
     schedule = LearningRateSchedule(1e-4, num_train_steps=100, num_warmup_steps=10)
     trainee = Trainee.create(model, variables, AlbertOptimizer("lamb", variables, schedule=schedule))
@@ -48,6 +50,7 @@ def main() -> None:
         max_seq_length=length,
         max_predictions_per_seq=predictions,
         bytes_per_value=2 if precision == "bfloat16" else 4,
+        remat=remat,
     )
     print(
         f"{sys.argv[1:]}: peak {peak / 2**30:.2f} GiB, estimate {estimate / 2**30:.2f} GiB, ratio {estimate / peak:.2f}"

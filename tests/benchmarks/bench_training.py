@@ -69,7 +69,7 @@ def ours(shape: Shape) -> Step:
     from albert_tf.heads import AlbertWithHeads
     from albert_tf.losses import pretraining_loss, pretraining_metric_names
     from albert_tf.optimizers import AlbertOptimizer, LearningRateSchedule
-    from albert_tf.train_loop import Objective, Trainee, train_step
+    from albert_tf.train_step import Objective, Trainee, train_step
 
     config = AlbertConfig(
         vocab_size=VOCABULARY,
@@ -82,12 +82,7 @@ def ours(shape: Shape) -> Step:
     model = AlbertWithHeads(config, dtype=dtype_policy("bfloat16"))
     variables = named_variables(model)
     schedule = LearningRateSchedule(RATE, num_train_steps=10_000, num_warmup_steps=10)
-    trainee = Trainee(
-        model=model,
-        variables=variables,
-        optimizer=AlbertOptimizer("adamw", variables, schedule=schedule),
-        global_step=tf.Variable(0, dtype=tf.int64),
-    )
+    trainee = Trainee.create(model, variables, AlbertOptimizer("adamw", variables, schedule=schedule))
     objective = Objective(pretraining_loss, pretraining_metric_names(model.head_names))
     batch = {name: tf.constant(value) for name, value in random_batch(shape).items()}
     step = tf.function(lambda b: train_step(b, trainee=trainee, objective=objective, random_seed=1))
