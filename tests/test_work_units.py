@@ -14,8 +14,8 @@ SENTENCES = ["Alice was beginning to get very tired.", "She sat by her sister on
 
 
 def make_config(**changes):
-    settings = {"input_file": "unused", "output_dir": "", "spm_model_file": "", "max_seq_length": 32, "dupe_factor": 3,
-                "num_shards": 2, "eval_fraction": 0.5}  # fmt: skip
+    settings = {"input_file": "unused", "output_dir": "", "spm_model_file": "unused", "max_seq_length": 32,
+                "dupe_factor": 3, "num_shards": 2, "eval_fraction": 0.5}  # fmt: skip
     return RecordsConfig(**{**settings, **changes})
 
 
