@@ -90,7 +90,7 @@ class RunCheckpoints:
                                 self._prefix(step), str(error).splitlines()[0], DAMAGED_PREFIX)  # fmt: skip
                 damaged.append(step)
                 continue
-            if self._writes and damaged:
+            if self._writes:
                 self._set_aside(damaged)
                 self._point_to(step)
             self._in_force = step
