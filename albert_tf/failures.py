@@ -13,6 +13,7 @@ from albert_tf.input_pipeline import OUTSIDE_VOCABULARY
 from albert_tf.records import read_records
 
 _SEARCH_SECONDS = 40.0
+_HEADINGS = ("Graph execution error", "Detected at node", "  File ", "<stack traces unavailable>")
 _LOST_WORKER = (tf.errors.UnavailableError, tf.errors.AbortedError, tf.errors.DeadlineExceededError)
 
 
@@ -31,7 +32,8 @@ def failures_as_sentences(files: Sequence[Path]) -> Iterator[None]:
 def _sentence(error: tf.errors.OpError, files: Sequence[Path]) -> str | None:
     """Returns what went wrong and what to do, or None for an error that is not understood."""
     message = error.message or ""
-    first_line = message.splitlines()[0] if message else type(error).__name__
+    told = [line for line in message.splitlines() if line.strip() and not line.startswith(_HEADINGS)]
+    first_line = told[0].strip() if told else type(error).__name__
     if "No space left" in message or "disk quota" in message.lower():
         return "the disk is full; make room and repeat the command, which goes on from the newest checkpoint"
     if isinstance(error, tf.errors.ResourceExhaustedError):

@@ -41,8 +41,7 @@ class TrainLog:
         self._num_train_steps = num_train_steps
         self._writes = writes
         self._writers: dict[str, tf.summary.SummaryWriter] = {}
-        self._began = time.monotonic()
-        self._start_step = start_step
+        self._timed_from: tuple[int, float] | None = None  # step and time of the first line, after compilation
         self.cut_back(start_step)
 
     def cut_back(self, step: int) -> None:
@@ -102,7 +101,11 @@ class TrainLog:
         return [json.loads(line) for line in _complete_lines(self._path)]
 
     def _eta(self, step: int) -> str:
-        seconds = (time.monotonic() - self._began) / max(1, step - self._start_step) * (self._num_train_steps - step)
+        if self._timed_from is None or step <= self._timed_from[0]:
+            self._timed_from = (step, time.monotonic())
+            return "?"
+        first_step, began = self._timed_from
+        seconds = (time.monotonic() - began) / (step - first_step) * (self._num_train_steps - step)
         hours, rest = divmod(int(seconds), 3600)
         return f"{hours}h{rest // 60:02d}m" if hours else f"{rest // 60}m{rest % 60:02d}s"
 

@@ -1,4 +1,5 @@
 import json
+import logging
 
 import tensorflow as tf
 
@@ -50,3 +51,14 @@ def test_tensorboard_is_cut_back_too(tmp_path):
     assert scalars(tmp_path) == [10, 20, 25, 28]
     TrainLog(tmp_path, start_step=0, num_train_steps=100)
     assert scalars(tmp_path) == []
+
+
+def test_the_first_line_has_no_estimate_of_the_end_since_it_counts_compilation(tmp_path, caplog, monkeypatch):
+    clock = iter([1000.0, 1010.0])
+    monkeypatch.setattr("albert_tf.train_log.time.monotonic", lambda: next(clock))
+    log = TrainLog(tmp_path, start_step=0, num_train_steps=100)
+    with caplog.at_level(logging.INFO, logger="absl"):
+        log.write("train", 10, METRICS)
+        log.write("train", 20, METRICS)
+    first, second = (record.message for record in caplog.records)
+    assert "ETA ?" in first and "ETA 1m20s" in second  # 80 steps of a second each

@@ -85,6 +85,20 @@ def test_a_worker_that_stays_away_ends_in_a_sentence_within_a_minute(settings):
     assert_one_sentence(process, f"worker {addresses[1]} of TF_CONFIG has not joined within 50 seconds")
 
 
+@pytest.mark.slow
+def test_a_worker_that_is_lost_ends_in_a_sentence_within_a_minute(settings, tmp_path):
+    workers = start_workers({**settings, "num_train_steps": 1_000_000, "save_checkpoints_steps": 1_000_000})
+    metrics = tmp_path / "run" / "metrics.jsonl"
+    deadline = time.monotonic() + 120
+    while not (metrics.exists() and metrics.read_text().count("\n") > 3) and time.monotonic() < deadline:
+        time.sleep(0.2)
+    workers[1].kill()
+    _, errors = workers[0].communicate(timeout=60)
+    workers[1].communicate()
+    assert workers[0].returncode == 1
+    assert "Error: a worker or device has stopped answering" in errors.splitlines()[-1] and "Traceback" not in errors
+
+
 @pytest.mark.parametrize(
     ("text", "message"),
     [
