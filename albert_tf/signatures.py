@@ -9,17 +9,26 @@ from typing import Any
 
 import tensorflow as tf
 
+from albert_tf.answer_spans import best_scored_span, best_span
 from albert_tf.checkpoints import named_variables
-from albert_tf.graph_packing import plan_packing
-from albert_tf.graph_tokenizer import make_graph_tokenizer
+from albert_tf.graph_packing import Packing, plan_packing
+from albert_tf.graph_tokenizer import TokenizedText, make_graph_tokenizer
 from albert_tf.heads import AlbertWithHeads
 from albert_tf.tokenizer import Tokenizer
-from albert_tf.weight_maps import MASKED_LM, MULTIPLE_CHOICE, SENTENCE_ORDER, SEQUENCE_CLASSIFICATION
+from albert_tf.weight_maps import (
+    MASKED_LM,
+    MULTIPLE_CHOICE,
+    QUESTION_ANSWERING,
+    QUESTION_ANSWERING_V2,
+    SENTENCE_ORDER,
+    SEQUENCE_CLASSIFICATION,
+    TOKEN_CLASSIFICATION,
+)
 
 TOP_K = 10  # candidates for a masked token
 
 # Outputs that name the best-scored choices. Two of nearly equal score may change places from one machine to another.
-RANKED_OUTPUTS = ("top_ids", "top_pieces", "label", "choice")
+RANKED_OUTPUTS = ("top_ids", "top_pieces", "label", "labels", "choice", "answer", "answer_start", "answer_end")
 
 Outputs = dict[str, tf.Tensor]
 
@@ -70,23 +79,27 @@ class ServedModel(tf.Module):
 
     def signatures(self) -> dict[str, Any]:
         """Returns the concrete functions of the signatures that the model's heads allow, by name."""
-        heads = self.model.head_names
+        text, pair = [_TEXT], [_TEXT, _TEXT_PAIR]
         functions: dict[str, tuple[Callable[..., Outputs], Sequence[tf.TensorSpec]]] = {
-            "serving_default": (self.embeddings, [_TEXT]),
-            "serving_pair": (self.embeddings, [_TEXT, _TEXT_PAIR]),
-            "embeddings": (self.embeddings, [_TEXT]),
+            "serving_default": (self.embeddings, text),
+            "serving_pair": (self.embeddings, pair),
+            "embeddings": (self.embeddings, text),
             "tokens": (self.tokens, _TOKENS),
+            "tokenize": (self.tokenize, text),
         }
-        if MASKED_LM in heads:
-            functions["mlm"] = (self.mlm, [_TEXT])
-        if SENTENCE_ORDER in heads:
-            functions["sop"] = (self.sop, [_TEXT, _TEXT_PAIR])
-        if SEQUENCE_CLASSIFICATION in heads:
-            functions["serving_default"] = (self.classify, [_TEXT])
-            functions["serving_pair"] = (self.classify, [_TEXT, _TEXT_PAIR])
-        if MULTIPLE_CHOICE in heads:
-            functions["serving_default"] = (self.choose, [_TEXT, _CHOICES])
-            del functions["serving_pair"]
+        of_heads: dict[str, dict[str, tuple[Callable[..., Outputs], Sequence[tf.TensorSpec]]]] = {
+            MASKED_LM: {"mlm": (self.mlm, text)},
+            SENTENCE_ORDER: {"sop": (self.sop, pair)},
+            SEQUENCE_CLASSIFICATION: {"serving_default": (self.classify, text), "serving_pair": (self.classify, pair)},
+            TOKEN_CLASSIFICATION: {"serving_default": (self.label_tokens, text)},
+            MULTIPLE_CHOICE: {"serving_default": (self.choose, [_TEXT, _CHOICES])},
+            QUESTION_ANSWERING: {"serving_default": (self.answer_question, pair)},
+            QUESTION_ANSWERING_V2: {"serving_default": (self.answer_question, pair)},
+        }
+        for head in self.model.head_names:
+            if "serving_default" in of_heads[head]:
+                functions.pop("serving_pair", None)
+            functions |= of_heads[head]
         return {
             name: tf.function(function, input_signature=signature, autograph=False).get_concrete_function()
             for name, (function, signature) in functions.items()
@@ -94,31 +107,47 @@ class ServedModel(tf.Module):
 
     def embeddings(self, text: tf.Tensor, text_pair: tf.Tensor | None = None) -> Outputs:
         """Embeds texts [batch] or pairs of texts; where `text_pair` is empty, `text` stands alone."""
-        return self._embed(self._pack_texts(text, text_pair))
+        inputs = self._pack_texts(text, text_pair)
+        return self._embeddings_of(self._encode(inputs), inputs)
 
     def tokens(self, input_ids: tf.Tensor, segment_ids: tf.Tensor, lengths: tf.Tensor) -> Outputs:
         """Embeds token ids [batch, seq] that have their special tokens; `lengths` [batch] counts them.
 
-        The mask is made here, because a server that batches fills up short rows with the first id of the batch.
+        With a head that labels texts or tokens its logits are answered too. The mask is made here, because a server
+        that batches fills up short rows with the first id of the batch.
         """
         seq_length = tf.shape(input_ids)[1]
         rule = f"input_ids may not be longer than {self._max_seq_length} tokens; received"
         with tf.control_dependencies([tf.debugging.Assert(seq_length <= self._max_seq_length, [rule, seq_length])]):
             input_mask = tf.sequence_mask(lengths, seq_length, dtype=tf.int32)
-        return self._embed(
-            {
-                "input_ids": tf.where(input_mask > 0, input_ids, self._special_ids["pad"]),
-                "input_mask": input_mask,
-                "segment_ids": segment_ids * input_mask,
-            }
-        )
+        inputs = {
+            "input_ids": tf.where(input_mask > 0, input_ids, self._special_ids["pad"]),
+            "input_mask": input_mask,
+            "segment_ids": segment_ids * input_mask,
+        }
+        encoded = self._encode(inputs)
+        outputs = self._embeddings_of(encoded, inputs)
+        if self.model.sequence_classification is not None:
+            outputs["logits"] = self.model.sequence_classification(encoded["pooled_output"])
+        if self.model.token_classification is not None:
+            outputs["logits"] = self.model.token_classification(encoded["sequence_output"])
+        return outputs
+
+    def tokenize(self, text: tf.Tensor) -> Outputs:
+        """Returns what the encoder is given for texts [batch], and where each token stands in the normalised text.
+
+        `starts` and `ends` count characters, the end excluded; those of special tokens are 0.
+        """
+        tokenized = self.tokenizer.tokenize_with_offsets(text)
+        return self._token_table(tokenized, self._plan(tokenized.ids))
 
     def mlm(self, text: tf.Tensor) -> Outputs:
         """Fills in each literal [MASK] of texts [batch] with its `TOP_K` likeliest pieces [batch, masks, k].
 
         Rows with fewer masks than others end in places of score 0.
         """
-        inputs = self._pack(self.tokenizer.tokenize_masked(text))
+        tokens = self.tokenizer.tokenize_masked(text)
+        inputs = self._inputs(self._plan(tokens), tokens)
         is_mask = inputs["input_ids"] == self._mask_id
         # All masks of the batch become one row, so that only they meet the vocabulary.
         hidden = tf.boolean_mask(self._encode(inputs)["sequence_output"], is_mask)[None]
@@ -169,28 +198,101 @@ class ServedModel(tf.Module):
             "logits": logits,
         }
 
-    def _pack_texts(self, text: tf.Tensor, text_pair: tf.Tensor | None = None) -> Outputs:
-        return self._pack(
-            self.tokenizer.tokenize(text), None if text_pair is None else self.tokenizer.tokenize(text_pair)
-        )
+    def label_tokens(self, text: tf.Tensor) -> Outputs:
+        """Labels each token of texts [batch]; beside `labels` and `scores` [batch, seq] stands what `tokenize` returns.
 
-    def _pack(self, first: tf.RaggedTensor, second: tf.RaggedTensor | None = None) -> Outputs:
-        """Returns the encoder's inputs for the ids of one text or two [batch, (tokens)]."""
+        The label of special tokens and of padding is empty, and its score 0.
+        """
+        tokenized = self.tokenizer.tokenize_with_offsets(text)
+        packing = self._plan(tokenized.ids)
+        inputs = self._inputs(packing, tokenized.ids)
+        logits = self.model.token_classification(self._encode(inputs)["sequence_output"])
+        is_text = self._is_text(inputs)
+        return {
+            "labels": tf.where(is_text, tf.gather(self._labels, tf.argmax(logits, axis=2)), ""),
+            "scores": tf.where(is_text, tf.reduce_max(tf.nn.softmax(logits), axis=2), 0.0),
+            **self._token_table(tokenized, packing),
+        }
+
+    def answer_question(self, text: tf.Tensor, text_pair: tf.Tensor) -> Outputs:
+        """Answers questions `text` [batch] from contexts `text_pair` [batch] with the likeliest span of the context.
+
+        The answer is a part of `normalized_text_pair`, from character `answer_start` to `answer_end`, which is
+        excluded; `score` is its probability. A head that knows questions without answer gives their probability too.
+        """
+        question, context = self.tokenizer.tokenize(text), self.tokenizer.tokenize_with_offsets(text_pair)
+        packing = self._plan(question, context.ids)
+        inputs = self._inputs(packing, question, context.ids)
+        sequence = self._encode(inputs)["sequence_output"]
+        is_context = self._is_text(inputs) & (inputs["segment_ids"] > 0)
+        outputs: Outputs = {}
+        if self.model.question_answering is not None:
+            logits = self.model.question_answering(sequence)
+            span = best_span(logits[:, :, 0], logits[:, :, 1], is_context)
+        else:
+            may_answer = is_context | (packing.positions == 0)  # [CLS] stands for no answer
+            found = self.model.question_answering_v2(sequence, tf.cast(~may_answer, tf.int32))
+            span = best_scored_span(found, is_context)
+            outputs["no_answer_probability"] = tf.sigmoid(found["answer_class_logits"])
+        starts, ends = (
+            packing.place(tf.zeros_like(question.flat_values), offsets.flat_values, cls=0, sep=0, pad=0)
+            for offsets in (context.starts, context.ends)
+        )
+        start, end = tf.gather(starts, span.start, batch_dims=1), tf.gather(ends, span.end, batch_dims=1)
+        return {
+            **outputs,
+            "answer": tf.strings.substr(context.text, start, end - start, unit="UTF8_CHAR"),
+            "answer_start": start,
+            "answer_end": end,
+            "score": span.score,
+            "normalized_text_pair": context.text,
+        }
+
+    def _token_table(self, tokenized: TokenizedText, packing: Packing) -> Outputs:
+        """Describes the tokens of one text as they are packed."""
+        nothing = tf.constant([], tf.int32)
+        starts, ends = (
+            packing.place(offsets.flat_values, nothing, cls=0, sep=0, pad=0)
+            for offsets in (tokenized.starts, tokenized.ends)
+        )
+        ids = packing.place(tokenized.ids.flat_values, nothing, **self._special_ids)
+        return {
+            "input_ids": ids,
+            "lengths": packing.lengths,
+            "pieces": tf.gather(self._pieces, ids),
+            "starts": starts,
+            "ends": ends,
+            "normalized_text": tokenized.text,
+        }
+
+    def _pack_texts(self, text: tf.Tensor, text_pair: tf.Tensor | None = None) -> Outputs:
+        first = self.tokenizer.tokenize(text)
+        second = None if text_pair is None else self.tokenizer.tokenize(text_pair)
+        return self._inputs(self._plan(first, second), first, second)
+
+    def _plan(self, first: tf.RaggedTensor, second: tf.RaggedTensor | None = None) -> Packing:
         if second is None:
             second = tf.RaggedTensor.from_row_lengths(tf.constant([], tf.int32), tf.zeros_like(first.row_lengths()))
-        packing = plan_packing(first, second, max_seq_length=self._max_seq_length)
+        return plan_packing(first, second, max_seq_length=self._max_seq_length)
+
+    def _inputs(self, packing: Packing, first: tf.RaggedTensor, second: tf.RaggedTensor | None = None) -> Outputs:
+        """Returns the encoder's inputs for the ids of one text or two [batch, (tokens)]."""
+        second_ids = tf.constant([], tf.int32) if second is None else second.flat_values
         return {
-            "input_ids": packing.place(first.flat_values, second.flat_values, **self._special_ids),
+            "input_ids": packing.place(first.flat_values, second_ids, **self._special_ids),
             "input_mask": packing.input_mask,
             "segment_ids": packing.segment_ids,
         }
 
-    def _embed(self, inputs: Outputs) -> Outputs:
-        """Returns the embeddings of a batch, float32 [batch, hidden] each; the pooled one where there is a pooler."""
-        outputs = self._encode(inputs)
-        ids, sequence = inputs["input_ids"], tf.cast(outputs["sequence_output"], tf.float32)
-        is_text = (inputs["input_mask"] > 0) & (ids != self._special_ids["cls"]) & (ids != self._special_ids["sep"])
-        weights = tf.cast(is_text, tf.float32)[:, :, None]
+    def _is_text(self, inputs: Outputs) -> tf.Tensor:
+        """Returns bool [batch, seq]: neither padding nor a special token."""
+        ids = inputs["input_ids"]
+        return (inputs["input_mask"] > 0) & (ids != self._special_ids["cls"]) & (ids != self._special_ids["sep"])
+
+    def _embeddings_of(self, encoded: Outputs, inputs: Outputs) -> Outputs:
+        """Returns embeddings, float32 [batch, hidden] each; the pooled one where there is a pooler."""
+        sequence = tf.cast(encoded["sequence_output"], tf.float32)
+        weights = tf.cast(self._is_text(inputs), tf.float32)[:, :, None]
         embeddings = {
             # Over the tokens without [CLS] and [SEP]; zeros for an empty text.
             "mean_embedding": tf.math.divide_no_nan(
@@ -199,5 +301,5 @@ class ServedModel(tf.Module):
             "cls_embedding": sequence[:, 0],
         }
         if self.model.has_pooler:
-            embeddings["pooled_embedding"] = tf.cast(outputs["pooled_output"], tf.float32)
+            embeddings["pooled_embedding"] = tf.cast(encoded["pooled_output"], tf.float32)
         return embeddings

@@ -26,7 +26,15 @@ def test_the_directory_is_what_tf_serving_wants(exported):
     manifest = json.loads((exported / "assets" / "export_manifest.json").read_text())
     assert (manifest["model_version"], manifest["max_seq_length"], manifest["precision"]) == (3, 64, "float32")
     assert manifest["heads"] == ["masked_lm", "sentence_order"]
-    assert manifest["signatures"] == ["embeddings", "mlm", "serving_default", "serving_pair", "sop", "tokens"]
+    assert manifest["signatures"] == [
+        "embeddings",
+        "mlm",
+        "serving_default",
+        "serving_pair",
+        "sop",
+        "tokenize",
+        "tokens",
+    ]
 
 
 def test_no_slot_and_no_other_variable_than_the_models_is_in_it(served_checkpoint, exported):

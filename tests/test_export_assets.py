@@ -34,7 +34,8 @@ def test_answers_are_recorded_but_for_those_that_may_change_places(records):
         names = set(record.response.outputs)
         assert names, record.request.model_spec.signature_name
         assert "top_ids" not in names
-        assert all(np.isfinite(tf.make_ndarray(tensor)).all() for tensor in record.response.outputs.values())
+        values = [tf.make_ndarray(tensor) for tensor in record.response.outputs.values()]
+        assert all(np.isfinite(value).all() for value in values if value.dtype != object)
 
 
 def test_the_sample_configuration_is_one_for_tf_serving(exported):

@@ -19,7 +19,7 @@ def test_a_checkpoint_is_exported_in_bfloat16(served_checkpoint, tmp_path, capsy
 def test_an_export_is_checked(exported):
     process = run(*MODULE, "--check", f"--saved_model_dir={exported}")
     assert process.returncode == 0, process.stderr
-    assert "18 warm-up requests answered as recorded" in process.stdout
+    assert "21 warm-up requests answered as recorded" in process.stdout
 
 
 def test_mistakes_end_in_one_sentence(tmp_path):

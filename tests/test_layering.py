@@ -14,7 +14,7 @@ LEVELS = [
      "inference_config", "text_rows", "answer_files",
      "tpu_compiler"},
     {"fused_ops", "dropout", "layers", "losses", "dynamic_masking", "optimizers", "distribution", "graph_tokenizer",
-     "graph_packing", "session_model",
+     "graph_packing", "session_model", "answer_spans",
      "workers", "utilisation"},
     {"encoder", "heads", "input_pipeline", "checkpoints",
      "tensor_files", "foreign_checkpoints", "loading",

@@ -8,7 +8,10 @@ import tensorflow as tf
 from conftest import GOLDEN
 
 from albert_tf.loading import load_model, open_checkpoint
-from albert_tf.signatures import TOP_K
+from albert_tf.run_config import VocabConfig
+from albert_tf.signatures import TOP_K, ServedModel
+from albert_tf.tokenizer import load_tokenizer
+from data_prep.vocabulary import train_vocabulary
 
 MAX_SEQ_LENGTH = 64  # positions of the golden model
 NASTY = [
@@ -160,6 +163,162 @@ def test_names_and_types_are_as_promised(session_model):
         "tokens": ({"input_ids", "segment_ids", "lengths"}, embeddings),
         "mlm": (text, {"num_masks", "top_ids", "top_pieces", "top_scores"}),
         "sop": (pair, {"in_order_probability", "logits"}),
+        "tokenize": (text, {"input_ids", "lengths", "pieces", "starts", "ends", "normalized_text"}),
     }
     found = {name: (set(s.inputs), set(s.outputs)) for name, s in session_model.signatures.items()}
     assert found == expected
+
+
+def test_tokens_are_told_with_their_places_in_the_normalised_text(session_model, tokenizer):
+    texts = [text for text in NASTY[::5] if tokenizer.encode(text)] + TEXTS
+    answers = session_model.run("tokenize", {"text": np.array(texts)})
+    for row, text in enumerate(texts):
+        ids, _ = pack(tokenizer, tokenizer.encode(text))
+        length = len(ids)
+        assert answers["lengths"][row] == length
+        assert answers["input_ids"][row, :length].tolist() == ids
+        assert set(answers["input_ids"][row, length:].tolist()) <= {tokenizer.pad_id}
+        pieces = [piece.decode() for piece in answers["pieces"][row, :length]]
+        assert pieces == tokenizer.pieces(ids)
+        normalized = answers["normalized_text"][row].decode()
+        for token in range(1, length - 1):
+            start, end = answers["starts"][row, token], answers["ends"][row, token]
+            if ids[token] != tokenizer.unk_id and normalized.isascii():
+                assert normalized[start:end] == pieces[token].removeprefix("▁")
+        spans = np.stack([answers["starts"][row, 1 : length - 1], answers["ends"][row, 1 : length - 1]], axis=1)
+        assert np.all(np.diff(spans.reshape(-1)) >= 0)
+
+
+def test_what_tokenize_returns_is_what_tokens_takes(session_model):
+    told = session_model.run("tokenize", {"text": np.array(TEXTS)})
+    inputs = {name: told[name] for name in ("input_ids", "lengths")}
+    answers = session_model.run("tokens", {**inputs, "segment_ids": np.zeros_like(told["input_ids"])})
+    assert_close(answers, session_model.run("embeddings", {"text": np.array(TEXTS)}))
+
+
+# Fine-tuned models: golden checkpoints of 300 pieces with a tokenizer of as many.
+
+LABELS = [f"label {i}" for i in range(9)]
+PAIRS = [("Who was tired?", "Alice was beginning to get very tired."), ("a", "b c"), ("Alice", ""), ("", "")]
+
+
+@pytest.fixture(scope="module")
+def small_tokenizer(alice_text, tmp_path_factory):
+    directory = tmp_path_factory.mktemp("small_vocab")
+    flags = {"vocab_size": 300, "document_mode": "heading", "sentence_split": "prose"}
+    train_vocabulary(VocabConfig(input_file=str(alice_text), output_dir=str(directory), **flags))
+    return load_tokenizer(directory)
+
+
+def signatures_of(case, tokenizer, **options):
+    """Returns the Keras model of a golden checkpoint and its signatures."""
+    model = load_model(GOLDEN / case, **options)
+    labels = LABELS[: model.num_labels or 0]
+    return model, ServedModel(model, tokenizer, max_seq_length=MAX_SEQ_LENGTH, labels=labels).signatures()
+
+
+def batch_of(tokenizer, pairs):
+    """Returns the inputs of a Keras model for pairs of texts, packed in Python."""
+    packed = [pack(tokenizer, tokenizer.encode(first), tokenizer.encode(second)) for first, second in pairs]
+    length = max(len(ids) for ids, _ in packed)
+    batch = {"input_ids": [ids + [tokenizer.pad_id] * (length - len(ids)) for ids, _ in packed],
+             "segment_ids": [segments + [0] * (length - len(segments)) for _, segments in packed],
+             "input_mask": [[1] * len(ids) + [0] * (length - len(ids)) for ids, _ in packed]}  # fmt: skip
+    return {name: tf.constant(value, tf.int32) for name, value in batch.items()}
+
+
+def asked(signature, pairs):
+    """Runs a signature on pairs of texts; returns arrays."""
+    inputs = {"text": tf.constant([pair[0] for pair in pairs])}
+    if len(pairs[0]) > 1:
+        inputs["text_pair"] = tf.constant([pair[1] for pair in pairs])
+    return {name: value.numpy() for name, value in signature(**inputs).items()}
+
+
+def test_a_classifier_answers_with_the_name_of_the_label(small_tokenizer):
+    model, signatures = signatures_of("hf/sequence_classification", small_tokenizer)
+    logits = model(batch_of(small_tokenizer, PAIRS))["sequence_classification_logits"].numpy()
+    answers = asked(signatures["serving_pair"], PAIRS)
+    assert np.abs(answers["logits"] - logits).max() < 1e-5
+    assert np.abs(answers["probabilities"] - tf.nn.softmax(logits)).max() < 1e-5
+    assert [label.decode() for label in answers["label"]] == [LABELS[i] for i in logits.argmax(1)]
+    assert np.abs(answers["score"] - answers["probabilities"].max(1)).max() < 1e-6
+    alone = asked(signatures["serving_default"], [(first,) for first, _ in PAIRS])
+    assert np.abs(alone["logits"][2:] - logits[2:]).max() < 1e-5
+    assert set(asked(signatures["embeddings"], [("Alice",)])) == {"pooled_embedding", "mean_embedding", "cls_embedding"}
+
+
+def test_tokens_are_labelled_where_they_stand(small_tokenizer):
+    model, signatures = signatures_of("hf/token_classification", small_tokenizer)
+    texts = [(second,) for _, second in PAIRS]
+    logits = model(batch_of(small_tokenizer, [(text, "") for (text,) in texts]))["token_classification_logits"].numpy()
+    answers = asked(signatures["serving_default"], texts)
+    for row, (text,) in enumerate(texts):
+        inside = range(1, len(small_tokenizer.encode(text)) + 1)
+        expected = [LABELS[logits[row, i].argmax()] for i in inside]
+        labels = [label.decode() for label in answers["labels"][row]]
+        assert labels == ["", *expected, *[""] * (len(labels) - 1 - len(expected))]
+        scores = tf.nn.softmax(logits[row]).numpy().max(1)
+        assert np.abs(answers["scores"][row, list(inside)] - scores[list(inside)]).max(initial=0) < 1e-5
+        words = [answers["normalized_text"][row].decode()[a:b] for a, b in
+                 zip(answers["starts"][row], answers["ends"][row], strict=True)]  # fmt: skip
+        assert "".join(words) == text.lower().replace(" ", "")
+    assert "pooled_embedding" not in signatures["embeddings"].structured_outputs  # it has no pooler
+    assert "serving_pair" not in signatures
+
+
+def test_one_of_several_texts_is_chosen(small_tokenizer):
+    model, signatures = signatures_of("hf/multiple_choice", small_tokenizer)
+    choices = ["was tired", "ran", "", "said “Oh dear!”"]
+    pairs = [(text, choice) for text in ("Alice", "The Rabbit") for choice in choices]
+    batch = {name: tf.reshape(value, [2, 4, -1]) for name, value in batch_of(small_tokenizer, pairs).items()}
+    logits = model(batch)["multiple_choice_logits"].numpy()
+    answers = signatures["serving_default"](
+        text=tf.constant(["Alice", "The Rabbit"]), text_pair=tf.constant([choices] * 2)
+    )
+    assert np.abs(answers["logits"] - logits).max() < 1e-5
+    assert answers["choice"].numpy().tolist() == logits.argmax(1).tolist()
+    empty = signatures["serving_default"](text=tf.constant([], tf.string), text_pair=tf.zeros([0, 4], tf.string))
+    assert empty["probabilities"].shape == (0, 4)
+
+
+@pytest.mark.parametrize("case", ["hf/question_answering", "finetune_heads/squad_v2"])
+def test_questions_are_answered_from_the_context(small_tokenizer, case):
+    model, signatures = signatures_of(case, small_tokenizer)
+    batch = batch_of(small_tokenizer, PAIRS)
+    ids, segments = batch["input_ids"].numpy(), batch["segment_ids"].numpy()
+    context = (segments == 1) & (ids != small_tokenizer.sep_id)
+    may_answer = context.copy()
+    may_answer[:, 0] = True
+    outputs = model({**batch, "p_mask": tf.constant(~may_answer, tf.int32)})
+    answers = asked(signatures["serving_default"], PAIRS)
+    for row, (_, text) in enumerate(PAIRS):
+        if not text:
+            assert (answers["answer"][row], answers["score"][row]) == (b"", 0.0)
+            continue
+        first, last, score = best_by_hand(outputs, row, context[row])
+        pieces = small_tokenizer.pieces(ids[row, first : last + 1])
+        answer = answers["answer"][row].decode()
+        assert answer == "".join(pieces).replace("▁", " ").strip()
+        assert abs(answers["score"][row] - score) < 1e-5
+        told = answers["normalized_text_pair"][row].decode()
+        assert told[answers["answer_start"][row] : answers["answer_end"][row]] == answer
+    if case.endswith("v2"):
+        expected = tf.sigmoid(outputs["answer_class_logits"]).numpy()
+        assert np.abs(answers["no_answer_probability"] - expected).max() < 1e-5
+
+
+def best_by_hand(outputs, row, context):
+    """Returns the likeliest span of a row: its first and last token, and its probability."""
+    inside = np.flatnonzero(context)
+    if "end_logits" in outputs:
+        names = ("start_logits", "end_logits")
+        start, end = (tf.nn.log_softmax(outputs[name][row].numpy()[inside]).numpy() for name in names)
+        spans = {(i, j): start[a] + end[b] for a, i in enumerate(inside) for b, j in enumerate(inside) if i <= j}
+    else:
+        names = ("start_top_index", "start_top_log_probs", "end_top_index", "end_top_log_probs")
+        starts, start_scores, ends, end_scores = (outputs[name][row].numpy() for name in names)
+        spans = {(starts[k // 5], ends[k]): start_scores[k // 5] + end_scores[k] for k in range(25)}
+        spans = {(i, j): score for (i, j), score in spans.items() if context[i] and context[j] and i <= j < i + 30}
+    best = max(spans, key=spans.get, default=None)
+    return (*best, np.exp(spans[best]))
