@@ -168,6 +168,7 @@ def throughput(engines: dict[str, Engine], options) -> None:
     for _ in range(options.rounds):
         for name, engine in engines.items():
             answers[name].append(engine.ask(0, counts[name]))
+            print(f"{name}: {counts[name] / answers[name][-1]['seconds']:.1f} a second", file=sys.stderr, flush=True)
     print("\n| engine | sequences/s (each round) | tokens/s | padding | albert_tf bfloat16 is faster by |")
     print("|---|---|---|---|---|")
     ours = np.array([counts.get(OURS, 0) / answer["seconds"] for answer in answers.get(OURS, [])])
