@@ -23,7 +23,7 @@ OUTPUT_BIAS_STARTS = ("zeros", "unigram")
 # Of the published pre-training with LAMB (paper section 4.1; README of TF1 ALBERT).
 PUBLISHED_LEARNING_RATE, PUBLISHED_BATCH_SIZE, PUBLISHED_WARMUP_STEPS = 0.00176, 4096, 3125
 
-MIN_SEQ_LENGTH = 8
+MIN_SEQ_LENGTH = 8  # of what others made
 MIN_RECORD_LENGTH = 16  # [CLS] A [SEP] B [SEP] with a few words in each segment
 
 

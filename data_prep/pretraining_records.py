@@ -66,16 +66,16 @@ def _make_records(
     _open_spill(spill, {**settings, "tokenizer": tokenizer.fingerprint})
     workers = config.num_workers or len(os.sched_getaffinity(0))
     arguments = (config, tokenizer, spill)
-    with worker_pool(workers, initializer=start_worker, arguments=arguments, kept_from_workers=lock) as pool:
-        try:
+    try:
+        with worker_pool(workers, initializer=start_worker, arguments=arguments, kept_from_workers=lock) as pool:
             counts, token_counts = _run_units(config, sources, tokenizer, spill, pool)
             _check_examples(config, counts)
-        except WorkerKilledError:
-            raise  # the finished units are good
-        except UserError:
-            shutil.rmtree(spill, ignore_errors=True)  # the text or a flag must change first
-            raise
-        shards = _write_shards(config, directory, spill, pool)
+            shards = _write_shards(config, directory, spill, pool)
+    except WorkerKilledError:
+        raise  # the finished units are good
+    except UserError:
+        shutil.rmtree(spill, ignore_errors=True)  # the text or a flag must change first
+        raise
     tokenizer.save(directory / TOKENIZER_DIRECTORY)
     with whole_file(directory / TOKEN_COUNTS_FILE) as temporary, open(temporary, "wb") as stream:
         np.save(stream, token_counts)
