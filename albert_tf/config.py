@@ -156,7 +156,7 @@ class AlbertConfig:
         if own.get("classifier_dropout_prob", 0.0) is None:
             del own["classifier_dropout_prob"]
         if "hidden_act" in own:
-            own["hidden_act"] = _HUGGING_FACE_TO_ACTIVATION.get(own["hidden_act"], own["hidden_act"])
+            own["hidden_act"] = _HUGGING_FACE_TO_ACTIVATION.get(str(own["hidden_act"]), own["hidden_act"])
         carried = {key: value for key, value in values.items() if key not in own}
         return cls.from_dict({**own, "hugging_face": carried})
 

@@ -79,11 +79,11 @@ def _make_plan(checkpoint: Checkpoint, config: ConvertConfig) -> _Plan:
         known = (checkpoint.config.hugging_face.get("architectures") or [None])[0] == architecture
         if not ARCHITECTURES[architecture].has_pooler and not known:
             weights = tuple(name for name in weights if not name.tf1_name.startswith("bert/pooler/"))
-    else:
+        if config.include_optimizer:
+            raise UserError("--include_optimizer: a Hugging Face directory holds weights only")
+    elif target_format == TF1:
         checkpoint.config.with_groups_only()
     training = () if target_format == HUGGING_FACE else _training_state(checkpoint, slots=config.include_optimizer)
-    if config.include_optimizer and target_format == HUGGING_FACE:
-        raise UserError("--include_optimizer: a Hugging Face directory holds weights only")
     return _Plan(
         format=target_format,
         weights=weights,

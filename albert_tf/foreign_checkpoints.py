@@ -17,7 +17,15 @@ from albert_tf.config import AlbertConfig
 from albert_tf.errors import UserError
 from albert_tf.files import read_json
 from albert_tf.run_config import CHECKPOINT_FORMATS
-from albert_tf.weight_maps import ARCHITECTURES, HEADS, LABEL_HEADS, SEQUENCE_CLASSIFICATION, heads_of, weight_names
+from albert_tf.weight_maps import (
+    ARCHITECTURES,
+    HEADS,
+    LABEL_HEADS,
+    MULTIPLE_CHOICE,
+    SEQUENCE_CLASSIFICATION,
+    heads_of,
+    weight_names,
+)
 
 NATIVE, TF1, HUGGING_FACE = CHECKPOINT_FORMATS
 HUGGING_FACE_CONFIG_FILE = "config.json"
@@ -80,19 +88,14 @@ def _detect_format(path: str) -> str:
             raise UserError(f"checkpoint {path!r} does not exist (there is no {path + '.index'!r} either)")
         return TF1
     inside = place.iterdir() if place.is_dir() else [place]
-    suffixes = {"".join(file.suffixes[-1:]) for file in inside}
+    suffixes = {file.suffix for file in inside}
     if ".safetensors" in suffixes and ".index" in suffixes:
         raise UserError(f"{path} holds checkpoints of TensorFlow and of Hugging Face; name one of its files")
     if ".safetensors" in suffixes:
         return HUGGING_FACE
     if tensor_files.find_tensorflow_prefix(path) is not None:
         return TF1
-    foreign = sorted(suffixes & {*tensor_files.PICKLES, ".h5", ".keras", ".msgpack", ".onnx"})
-    if foreign:
-        raise UserError(tensor_files.refusal_of(path, foreign[0]))
-    raise UserError(
-        f"{path} is no checkpoint: there is no *.index (TensorFlow) and no *.safetensors (Hugging Face) in it"
-    )
+    raise tensor_files.refusal_of(place)
 
 
 def _find_tensorflow(path: str, label_head: str | None, *, wanted: str | None) -> Found:
@@ -147,7 +150,7 @@ def _find_hugging_face(path: str, label_head: str | None) -> Found:
         format=HUGGING_FACE,
         config=config,
         heads=tuple(head for head in HEADS if head in found or head in named),
-        labels=_label_names(config.hugging_face),
+        labels=None if MULTIPLE_CHOICE in found else _label_names(config.hugging_face),
         stored=stored,
         inert=tuple(inert),
         tensors=tensors,

@@ -56,6 +56,10 @@ class Checkpoint(Found):
         """Returns one weight as float32 in TF1's orientation; raises UserError where the file is damaged."""
         name = next(name for name in self.names if name.tf1_name == tf1_name)
         value = self.tensors.read(self.stored[tf1_name])
+        if value.dtype != np.float32:
+            raise UserError(
+                f"{self.path}: {self.stored[tf1_name]} is {value.dtype}; weights are floating-point numbers"
+            )
         transposed = self.format == HUGGING_FACE and name.transposed
         return np.ascontiguousarray(value.T) if transposed else value
 

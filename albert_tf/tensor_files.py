@@ -24,7 +24,7 @@ SAFETENSORS_INDEX = SAFETENSORS_FILE + ".index.json"
 SLOT_SUFFIXES = ("/adam_m", "/adam_v")
 
 _PART_BYTES = 2**30  # a file of more than this is written in parts
-PICKLES = (".bin", ".pt", ".pth", ".pkl")
+_PICKLES = (".bin", ".pt", ".pth", ".pkl")
 _VALUE_SUFFIX = "/.ATTRIBUTES/VARIABLE_VALUE"
 
 # TensorFlow's reader translates statuses to Python's own exceptions, the one of a short file to IndexError.
@@ -94,14 +94,18 @@ def as_stored_here(value: np.ndarray, *, what: str) -> np.ndarray:
 
 def safetensors_files(path: Path) -> list[Path]:
     """Returns the safetensors files that a file or a directory names; raises UserError where there is none."""
-    if path.is_file():
+    if path.suffix == ".safetensors" and path.is_file():
         return [path]
+    if (path / SAFETENSORS_FILE).exists():
+        return [path / SAFETENSORS_FILE]
     index = path / SAFETENSORS_INDEX
-    if (path / SAFETENSORS_FILE).exists() or not index.exists():
-        files = [path / SAFETENSORS_FILE] if (path / SAFETENSORS_FILE).exists() else sorted(path.glob("*.safetensors"))
-        if len(files) == 1:
-            return files
-        raise UserError(f"{path} holds {len(files)} safetensors files; name one, or add {SAFETENSORS_INDEX}")
+    if not index.exists():
+        files = sorted(path.glob("*.safetensors"))
+        if not files:
+            raise refusal_of(path)
+        if len(files) > 1:
+            raise UserError(f"{path} holds {len(files)} safetensors files; name one, or add {SAFETENSORS_INDEX}")
+        return files
     try:
         names = sorted(set(json.loads(index.read_text(encoding="utf-8"))["weight_map"].values()))
     except (ValueError, KeyError, TypeError, AttributeError):
@@ -112,14 +116,19 @@ def safetensors_files(path: Path) -> list[Path]:
     return [path / name for name in names]
 
 
-def refusal_of(path: str, suffix: str) -> str:
-    """Returns the sentence that refuses a file of another kind."""
-    if suffix in PICKLES:
-        return (
-            f"{path} is a pickle ({suffix}), which can run any code when it is read; convert it where you trust it: "
-            "AlbertModel.from_pretrained(directory).save_pretrained(new_directory) of transformers writes safetensors"
+def refusal_of(path: Path) -> UserError:
+    """Returns the error of a path at which no checkpoint of a known format stands."""
+    suffixes = {file.suffix for file in (path.iterdir() if path.is_dir() else [path])}
+    if suffixes & set(_PICKLES):
+        return UserError(
+            f"{path} is a pickle ({min(suffixes & set(_PICKLES))}), which can run any code when it is read; convert it "
+            "where you trust it: AlbertModel.from_pretrained(directory).save_pretrained(new_directory) of transformers "
+            "(or the class of its head) writes safetensors"
         )
-    return f"{path} is a file of another kind ({suffix}); only TensorFlow checkpoints and safetensors are read"
+    return UserError(
+        f"{path} is no checkpoint: there is no *.index (TensorFlow) and no *.safetensors (Hugging Face); other kinds "
+        "of files are not read"
+    )
 
 
 def find_tensorflow_prefix(path: str) -> str | None:

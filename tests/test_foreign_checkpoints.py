@@ -96,6 +96,16 @@ def test_half_precision_widens_and_double_precision_is_refused(tmp_path):
         opened.read("bert/pooler/dense/bias")
 
 
+def test_integers_are_no_weights_and_the_choices_of_a_question_have_no_names(tmp_path):
+    tensors = checkpoint_files.read_tf1(PLAIN) | {"bert/pooler/dense/bias": np.arange(32, dtype=np.int32)}
+    with pytest.raises(UserError, match="bert/pooler/dense/bias is int32"):
+        open_checkpoint(checkpoint_files.write_tf1(tmp_path / "tf1", tensors)).read("bert/pooler/dense/bias")
+    case, labels = "hf/multiple_choice", {"0": "A", "1": "B", "2": "C", "3": "D"}
+    tensors = checkpoint_files.read_safetensors(case)
+    checkpoint_files.write_safetensors(tmp_path / "hf", tensors, config_of=case, config={"id2label": labels})
+    assert open_checkpoint(tmp_path / "hf").labels is None
+
+
 def test_older_files_of_hugging_face_repeat_tied_tensors_and_hold_buffers(tmp_path):
     tensors = checkpoint_files.read_safetensors("hf/pretraining")
     older = {
@@ -168,15 +178,16 @@ def test_a_projection_that_alberts_do_not_have_must_be_the_identity(tmp_path, va
     ("file", "message"),
     [
         ("pytorch_model.bin", "is a pickle"),
-        ("tf_model.h5", "a file of another kind"),
+        ("tf_model.h5", "other kinds of files are not read"),
         ("notes.txt", r"is no checkpoint: there is no \*.index"),
     ],
 )
 def test_other_files_are_refused_with_advice(tmp_path, file, message):
     (tmp_path / file).write_bytes(b"x")
     for path in (tmp_path, tmp_path / file):
-        with pytest.raises(UserError, match=message):
-            find_checkpoint(str(path))
+        for source_format in (None, "hf"):
+            with pytest.raises(UserError, match=message):
+                find_checkpoint(str(path), source_format=source_format)
 
 
 def test_what_is_not_there_or_not_clear_is_refused(tmp_path):
@@ -192,3 +203,6 @@ def test_what_is_not_there_or_not_clear_is_refused(tmp_path):
     (tmp_path / "albert_config.json").unlink()
     with pytest.raises(UserError, match="has no albert_config.json beside it"):
         find_checkpoint(str(tmp_path), source_format="tf1")
+    (tmp_path / "config.json").unlink()
+    with pytest.raises(UserError, match="config.json' does not exist"):
+        find_checkpoint(str(tmp_path), source_format="hf")
