@@ -26,7 +26,6 @@ _ENGLISH = frozenset("abcdefghijklmnopqrstuvwxyz")
 _DIGIT_COMMA = re.compile(r".*\d,", re.DOTALL)
 _DIGIT_COMMA_PENALTY = 100.0
 
-_NOT_ASCII = re.compile("[^\x00-\x7f]")
 _SURROGATES = re.compile("[\ud800-\udfff]")
 
 
