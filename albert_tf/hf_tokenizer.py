@@ -95,10 +95,10 @@ def _read_settings(config: _Json, described: _Json) -> TokenizerSettings:
     if strip_accents is None and "keep_accents" in config:
         strip_accents = not config["keep_accents"]
     if lower_case is None:
-        lower_case = bool(bert["lowercase"]) if bert else "Lowercase" in types or not steps
+        lower_case = bool(bert["lowercase"]) if bert else "Lowercase" in types or not described
     if strip_accents is None and bert:
         strip_accents = bert["strip_accents"]
-    elif strip_accents is None and steps:
+    elif strip_accents is None and described:
         strip_accents = bool(types & {"NFKD", "NFD", "StripAccents"})
     return TokenizerSettings(lower_case=lower_case, strip_accents=strip_accents)
 

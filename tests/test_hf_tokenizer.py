@@ -77,6 +77,13 @@ def test_settings_are_those_of_the_configuration(kind, config, lower_case, strip
         load_tokenizer(tmp_path, lower_case=not lower_case)
 
 
+def test_a_tokenizer_json_without_normalisation_keeps_case_and_accents(tmp_path):
+    described = json.loads((SAVED_BY_TRANSFORMERS / "sentencepiece" / "tokenizer.json").read_text(encoding="utf-8"))
+    described["normalizer"] = None
+    (tmp_path / "tokenizer.json").write_text(json.dumps(described), encoding="utf-8")
+    assert read_hf_tokenizer(tmp_path).settings == TokenizerSettings(lower_case=False, strip_accents=False)
+
+
 def change(described, kind):
     if kind == "extended":
         described["added_tokens"].append({"id": 10**6, "content": "[DATE]", "special": True})
