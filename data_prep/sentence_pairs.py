@@ -3,7 +3,7 @@
 A segment is a slice of the work unit's flat token array, so that a pair is five integers and no token is copied until
 the examples are laid out. Unlike the original, a chunk of one sentence takes its neighbour in, and a document of one
 sentence makes no pair. So both segments of a sentence-order pair always are consecutive text of one document, and half
-of the pairs of either task have label 1.
+of the pairs of either task have label 1. Documents are cut from either end, so that lengths do not tell the order.
 """
 
 from typing import NamedTuple
@@ -104,34 +104,54 @@ def lay_out(
 
 
 def _make_chunks(unit: Unit, *, pass_index: int, max_tokens: int, short_seq_prob: float, min_sentences: int) -> _Chunks:
-    """Cuts every document into runs of sentences that reach its target length, which is drawn once per pass."""
+    """Cuts every document into runs of sentences that reach its target length, which is drawn once per pass.
+
+    Half of the documents, anew in each pass, are cut from their end towards their beginning. The sentence that fills a
+    chunk tends to be long, and the rest of a document short: always at the same side they would tell the order.
+    """
     pass_keys = derive_keys(unit.document_keys, pass_index)
-    draws = uniforms(derive_keys(pass_keys, _SHORT_TARGET), 2)
+    draws = uniforms(derive_keys(pass_keys, _SHORT_TARGET), 3)
+    backward = draws[:, 2] < 0.5
     short = draws[:, 0] < short_seq_prob
     targets = np.where(short, 2 + (draws[:, 1] * (max_tokens - 1)).astype(np.int64), max_tokens)
     firsts, ends, documents = [], [], []
-    chunk_ends = _chunk_ends(unit, targets, min_sentences).tolist()
+    chunk_ends = _chunk_ends(unit, targets, min_sentences, backward).tolist()
     begin = 0
-    for document, end in enumerate(unit.document_ends.tolist()):
-        first = begin
-        while end - begin >= min_sentences and first < end:
-            last = chunk_ends[first]
-            firsts.append(max(begin, min(first, last - min_sentences)))
+    for document, document_end in enumerate(unit.document_ends.tolist()):
+        at = begin
+        while document_end - begin >= min_sentences and at < document_end:
+            last = chunk_ends[at]
+            firsts.append(max(begin, min(at, last - min_sentences)))
             ends.append(last)
             documents.append(document)
-            first = last
-        begin = end
+            at = last
+        begin = document_end
     document_of_chunk = np.array(documents, np.int64)
     chunk_keys = derive_keys(derive_keys(pass_keys[document_of_chunk], _CHUNKS), np.array(firsts, np.uint64) + 1)
+    first, end = np.array(firsts, np.int64), np.array(ends, np.int64)
+    mirror = (np.concatenate([[0], unit.document_ends[:-1]]) + unit.document_ends)[document_of_chunk]
+    mirrored = backward[document_of_chunk]
     return _Chunks(
-        np.array(firsts, np.int64), np.array(ends, np.int64), targets[document_of_chunk], document_of_chunk, chunk_keys
+        np.where(mirrored, mirror - end, first),
+        np.where(mirrored, mirror - first, end),
+        targets[document_of_chunk],
+        document_of_chunk,
+        chunk_keys,
     )
 
 
-def _chunk_ends(unit: Unit, targets: np.ndarray, min_sentences: int) -> np.ndarray:
-    """Returns where a chunk that begins with each sentence ends: where it is long enough, or with the document."""
+def _chunk_ends(unit: Unit, targets: np.ndarray, min_sentences: int, backward: np.ndarray) -> np.ndarray:
+    """Returns where a chunk that begins with each sentence ends: where it is long enough, or with the document.
+
+    The sentences of documents that are cut `backward` are counted from their end.
+    """
     sentences_of_document = np.diff(unit.document_ends, prepend=0)
-    starts = np.concatenate([[0], unit.sentence_ends])
+    order = np.arange(len(unit.sentence_ends))
+    mirror = 2 * unit.document_ends - sentences_of_document - 1
+    order = np.where(
+        np.repeat(backward, sentences_of_document), np.repeat(mirror, sentences_of_document) - order, order
+    )
+    starts = np.concatenate([[0], np.cumsum(np.diff(unit.sentence_ends, prepend=0)[order])])
     wanted = starts[:-1] + np.repeat(targets, sentences_of_document)
     ends = np.maximum(np.searchsorted(starts, wanted), np.arange(len(wanted)) + min_sentences)
     return np.minimum(ends, np.repeat(unit.document_ends, sentences_of_document))
