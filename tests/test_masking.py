@@ -163,3 +163,18 @@ def run_lengths_in_words(masked, ids):
         lengths += [run] if run else []
     values, counts = np.unique(lengths, return_counts=True)
     return dict(zip(values.tolist(), (counts / counts.sum()).tolist(), strict=True))
+
+
+@pytest.mark.parametrize(("favor_shorter", "shares"), [(True, (6, 3, 2)), (False, (2, 3, 6))])
+def test_ngrams_have_the_papers_lengths(favor_shorter, shares):
+    """1/n or its reverse, of 11 parts; targets are so few that n-grams rarely touch or meet the budget."""
+    ids = np.full((40, 65536), TOKENIZER.encode("the")[0])
+    ids[:, 0], ids[:, -1] = TOKENIZER.cls_id, TOKENIZER.sep_id
+    masked = mask(ids, np.full(40, 65536), masked_lm_prob=0.004, max_predictions_per_seq=1000,
+                  favor_shorter_ngram=favor_shorter)  # fmt: skip
+    is_target = np.zeros(ids.shape, np.int8)
+    np.put_along_axis(is_target, masked.masked_lm_positions, masked.masked_lm_weights > 0, axis=1)
+    edges = np.diff(is_target, axis=1, append=0).ravel()
+    runs = np.flatnonzero(edges == -1) - np.flatnonzero(edges == 1)
+    found = np.array([(runs == length).sum() for length in (1, 2, 3)]) / len(runs)
+    assert np.abs(found - np.array(shares) / 11).max() < 0.01, found
