@@ -19,8 +19,8 @@ _PROCESS_BYTES = 0.7 * _GIB  # TensorFlow itself
 _BYTES_PER_WEIGHT = 16  # float32 weight, gradient and two moments
 
 # Values kept for the backward pass, per token and executed block, in units of the named width. Counted low, on what the
-# gradient cannot do without, so that only a run that surely does not fit is refused: 0.6 to 0.9 of the peaks that
-# tests/benchmarks/bench_memory.py prints.
+# gradient cannot do without, so that only a run that surely does not fit is refused;
+# tests/benchmarks/bench_memory.py prints the estimate beside the peak.
 _HIDDEN_VALUES, _INTERMEDIATE_VALUES, _SCORE_VALUES = 8, 2, 1
 
 

@@ -3,7 +3,7 @@
     python tests/benchmarks/bench_memory.py base 16 128 float32     # configuration, batch, sequence length, precision
     python tests/benchmarks/bench_memory.py base 16 128 float32 remat
 
-On 2 cores the estimate was 0.61 to 0.89 of the peak (tiny 64x128, base 16x128 and 8x512): low on purpose.
+The estimate is low on purpose, so that only a run that surely does not fit is refused.
 """
 
 import os
