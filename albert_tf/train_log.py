@@ -51,11 +51,14 @@ class TrainLog:
         for writer in self._writers.values():
             writer.close()
         self._writers.clear()
-        for file in sorted(self._tensorboard.glob("*/events.out.tfevents.*")):
-            _cut_events(file, step)
-        kept = [line for line in _complete_lines(self._path) if json.loads(line)["step"] <= step]
+        kept = [entry for entry in self._entries() if entry["step"] <= step]
         with whole_file(self._path) as temporary:
-            temporary.write_text("".join(line + "\n" for line in kept), encoding="utf-8")
+            temporary.write_text("".join(json.dumps(entry) + "\n" for entry in kept), encoding="utf-8")
+        # Events are written before their line: those after the last line of their split belong to a line that a kill
+        # prevented, and are made again with it.
+        last = {entry["split"]: entry["step"] for entry in kept}
+        for file in sorted(self._tensorboard.glob("*/events.out.tfevents.*")):
+            _cut_events(file, last.get(file.parent.name, 0))
 
     @contextlib.contextmanager
     def trace(self) -> Iterator[None]:
@@ -71,8 +74,6 @@ class TrainLog:
         """Records metrics of `step` and shows them on one line."""
         if not self._writes:
             return
-        with open(self._path, "a", encoding="utf-8") as stream:
-            stream.write(json.dumps({"split": split, "step": step, **metrics}) + "\n")
         if split not in self._writers:
             self._writers[split] = tf.summary.create_file_writer(str(self._tensorboard / split))
         writer = self._writers[split]
@@ -80,6 +81,8 @@ class TrainLog:
             for name, value in metrics.items():
                 tf.summary.scalar(name, value, step=step)
         writer.flush()
+        with open(self._path, "a", encoding="utf-8") as stream:
+            stream.write(json.dumps({"split": split, "step": step, **metrics}) + "\n")
         shown = [f"{short} {metrics[name]:.4g}" for name, short in _SHORT_NAMES.items() if name in metrics]
         if split == "train":
             shown += [f"{metrics['tokens_per_second']:,.0f} tokens/s", f"utilisation {metrics['utilisation']:.0%}"]

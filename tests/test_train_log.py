@@ -53,6 +53,19 @@ def test_tensorboard_is_cut_back_too(tmp_path):
     assert scalars(tmp_path) == []
 
 
+def test_events_whose_line_a_kill_prevented_are_cut_and_made_again(tmp_path):
+    log = TrainLog(tmp_path, start_step=0, num_train_steps=100)
+    for step in (10, 20):
+        log.write("eval", step, METRICS)
+    lines = tmp_path / "metrics.jsonl"
+    lines.write_text(lines.read_text().splitlines()[0] + "\n")  # as if killed between the event and the line of 20
+    again = TrainLog(tmp_path, start_step=20, num_train_steps=100)
+    assert again.last("eval", 20) is None and scalars(tmp_path) == [10]
+    again.write("eval", 20, METRICS)
+    events = [e for file in tmp_path.glob("tensorboard/eval/*") for e in tf.compat.v1.train.summary_iterator(str(file))]
+    assert sorted(e.step for e in events for v in e.summary.value if v.tag == "loss") == [10, 20]
+
+
 def test_the_first_line_has_no_estimate_of_the_end_since_it_counts_compilation(tmp_path, caplog, monkeypatch):
     clock = iter([1000.0, 1010.0])
     monkeypatch.setattr("albert_tf.train_log.time.monotonic", lambda: next(clock))
