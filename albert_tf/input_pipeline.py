@@ -77,7 +77,7 @@ def open_records(
                         f"set --{name}={length}, or make the records again"
                     )
                 asked[name] = length
-        counts.append(count_records(file) if directory is None else directory.manifest.shards[file.name])
+        counts.append(count_records(file) if directory is None else directory.manifest.shards[file.name].examples)
     if not sum(counts):
         raise UserError(f"there is no record in {', '.join(map(str, files[:3]))}")
     lengths = (asked["max_seq_length"] or 0, asked["max_predictions_per_seq"] or 0)

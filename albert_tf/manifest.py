@@ -14,9 +14,24 @@ from albert_tf.tokenizer import TOKENIZER_DIRECTORY, Tokenizer, load_tokenizer
 MANIFEST_FILE = "manifest.json"
 TOKEN_COUNTS_FILE = "token_counts.npy"
 UNFINISHED_DIRECTORY = ".spill"  # work of a run that makes records; gone when it is done
-FORMAT_VERSION = 1
+FORMAT_VERSION = 2
 
 PAIR_TASKS = ("sop", "nsp", "none")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Shard:
+    """What a file of records holds, and the size by which a damaged or exchanged one is known without reading it."""
+
+    examples: int
+    size_bytes: int
+
+    def problem(self, file: Path) -> str | None:
+        """Returns what is wrong with `file`, as it follows on its name, or None where nothing is seen."""
+        if not file.exists():
+            return "is missing"
+        size = file.stat().st_size
+        return None if size == self.size_bytes else f"has {size:,} bytes, and {self.size_bytes:,} were written"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -28,7 +43,7 @@ class Manifest:
     pair_task: str
     vocab_size: int
     tokenizer_fingerprint: str
-    shards: dict[str, int]  # file name -> examples
+    shards: dict[str, Shard]  # by file name
     settings: dict[str, Any]
     statistics: dict[str, Any]
     albert_tf_version: str
@@ -51,7 +66,8 @@ class Manifest:
         names = {field.name for field in dataclasses.fields(cls)}
         if set(values) != names:
             raise UserError(f"{path} has other fields than expected: {', '.join(sorted(set(values) ^ names))}")
-        return cls(**values)
+        shards = {name: Shard(**shard) for name, shard in values["shards"].items()}
+        return cls(**{**values, "shards": shards})
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -65,7 +81,8 @@ class RecordsDirectory:
     def of_files(cls, files: Sequence[Path]) -> "RecordsDirectory | None":
         """Returns the directory that `files` belong to, or None where no manifest is beside them.
 
-        Files of several directories with manifests, or files that the manifest does not list, raise UserError.
+        Raises UserError for files of several directories with manifests, files that the manifest does not list, and
+        files of another size than was written. Nothing of them is read.
         """
         directories = sorted({file.parent for file in files if (file.parent / MANIFEST_FILE).exists()})
         unfinished = [file.parent for file in files if (file.parent / UNFINISHED_DIRECTORY).exists()]
@@ -82,6 +99,9 @@ class RecordsDirectory:
         for file in files:
             if file.name not in manifest.shards:
                 raise UserError(f"{file} is not listed in {directories[0] / MANIFEST_FILE}; it comes from another run")
+            if problem := manifest.shards[file.name].problem(file):
+                raise UserError(f"{file} {problem}: it is cut short or was overwritten; copy it again from where the "
+                                "records were made, or delete the directory and make them again")  # fmt: skip
         return cls(path=directories[0], manifest=manifest)
 
     def load_tokenizer(self) -> Tokenizer:

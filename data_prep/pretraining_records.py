@@ -14,7 +14,7 @@ from tqdm import tqdm
 
 from albert_tf.errors import UserError
 from albert_tf.files import locked_directory, read_json, whole_file, write_json
-from albert_tf.manifest import MANIFEST_FILE, TOKEN_COUNTS_FILE, UNFINISHED_DIRECTORY, Manifest
+from albert_tf.manifest import MANIFEST_FILE, TOKEN_COUNTS_FILE, UNFINISHED_DIRECTORY, Manifest, Shard
 from albert_tf.run_config import RecordsConfig
 from albert_tf.tokenizer import TOKENIZER_DIRECTORY, Tokenizer, load_tokenizer
 from albert_tf.version import __version__
@@ -129,9 +129,10 @@ def _finished_manifest(directory: Path, settings: dict[str, Any], tokenizer: Tok
     different = [name for name in settings if manifest.settings.get(name) != settings[name]]
     if manifest.tokenizer_fingerprint != tokenizer.fingerprint:
         different.append("tokenizer")
-    missing = [name for name in manifest.shards if not (directory / name).exists()]
-    if different or missing:
-        reason = f"made with another {', '.join(different)}" if different else f"of which {missing[0]} is missing"
+    problems = [f"{name} {problem}" for name, shard in manifest.shards.items()
+                if (problem := shard.problem(directory / name))]  # fmt: skip
+    if different or problems:
+        reason = f"made with another {', '.join(different)}" if different else f"of which {problems[0]}"
         raise UserError(f"{directory} holds records {reason}; choose another --output_dir or delete that one")
     return manifest
 
@@ -205,15 +206,15 @@ def _check_examples(config: RecordsConfig, counts: collections.Counter) -> None:
         )
 
 
-def _write_shards(config: RecordsConfig, directory: Path, spill: Path, pool: WorkerPool) -> dict[str, int]:
-    """Writes every shard; returns the number of examples of each, by file name."""
+def _write_shards(config: RecordsConfig, directory: Path, spill: Path, pool: WorkerPool) -> dict[str, Shard]:
+    """Writes every shard; returns them by file name."""
     names = {i: shard_name("train", i, config.num_shards) for i in range(config.num_shards)}
     if config.eval_fraction:
         names[EVAL_SHARD] = shard_name("eval", 0, 1)
-    tasks = [ShardTask(spill, directory / name, shard) for shard, name in names.items()]
+    tasks = [ShardTask(spill, directory / name, number) for number, name in names.items()]
     written = pool.map_unordered(run_shard, tasks)
-    counts = dict(tqdm(written, total=len(tasks), unit="shard", desc="Shuffling shards", mininterval=1.0))
-    return {name: counts[shard] for shard, name in names.items()}
+    shards = dict(tqdm(written, total=len(tasks), unit="shard", desc="Shuffling shards", mininterval=1.0))
+    return {name: shards[number] for number, name in names.items()}
 
 
 def _log_summary(manifest: Manifest, directory: Path) -> None:

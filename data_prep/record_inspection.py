@@ -118,7 +118,7 @@ def _disagreements(counts: Mapping[str, int], files: Sequence[Path], manifest: M
     """Returns where what was counted is not what the manifest says; the counts need all files of a split."""
     names = {file.name for file in files}
     split = next((s for s in ("train", "eval") if names == {n for n in manifest.shards if n.startswith(s)}), None)
-    expected = {"examples": sum(manifest.shards[name] for name in names)}
+    expected = {"examples": sum(manifest.shards[name].examples for name in names)}
     if split:
         expected = {name: value for name, value in manifest.statistics[split].items() if name in counts}
     return [f"{name} is {counts[name]:,}, and the manifest says {value:,}" for name, value in expected.items()

@@ -10,6 +10,7 @@ import numpy as np
 
 from albert_tf.errors import UserError
 from albert_tf.files import whole_file
+from albert_tf.manifest import Shard
 from albert_tf.records import frame
 
 EVAL_SHARD = -1
@@ -93,9 +94,10 @@ class ShardTask(NamedTuple):
     shard: int
 
 
-def run_shard(task: ShardTask) -> tuple[int, int]:
-    """Runs a task; returns the shard's number and its examples."""
-    return task.shard, write_shard(task.spill_directory, task.path, shard=task.shard)
+def run_shard(task: ShardTask) -> tuple[int, Shard]:
+    """Runs a task; returns the shard's number and what its file holds."""
+    examples = write_shard(task.spill_directory, task.path, shard=task.shard)
+    return task.shard, Shard(examples=examples, size_bytes=task.path.stat().st_size)
 
 
 def write_shard(spill_directory: Path, path: Path, *, shard: int) -> int:

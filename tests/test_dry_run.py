@@ -32,7 +32,7 @@ def estimate_of(lines):
 def test_a_text_that_fits_the_sample_is_counted_exactly(config, alice_records):
     lines = dry_run.preview_records(config)
     assert "100.0%" in lines[0] and "2 process(es)" in lines[-1]
-    assert estimate_of(lines)[0] == sum(Manifest.load(alice_records).shards.values())
+    assert estimate_of(lines)[0] == sum(shard.examples for shard in Manifest.load(alice_records).shards.values())
 
 
 def test_a_longer_text_is_estimated_from_its_beginning(config, monkeypatch, tmp_path, alice_text):

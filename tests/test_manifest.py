@@ -1,4 +1,5 @@
 import json
+import shutil
 
 import pytest
 
@@ -32,8 +33,26 @@ def test_a_file_from_elsewhere_is_refused(alice_records, tmp_path):
         RecordsDirectory.of_files([*alice_records.glob("train-*"), tmp_path / "train-x.tfrecord"])
 
 
+@pytest.mark.parametrize("damage", ["cut short", "overwritten", "swapped"])
+def test_a_file_of_another_size_than_was_written_is_refused(alice_records, tmp_path, damage):
+    records = tmp_path / "records"
+    shutil.copytree(alice_records, records)
+    first, second = sorted(records.glob("train-*"))
+    before, other = first.read_bytes(), second.read_bytes()
+    if damage == "swapped":
+        first.write_bytes(other)
+        second.write_bytes(before)
+    else:
+        first.write_bytes(before[:-1] if damage == "cut short" else before + b"x")
+    found = first.stat().st_size
+    message = f"{first.name} has {found:,} bytes, and {len(before):,} were written: .* copy it again"
+    with pytest.raises(UserError, match=message):
+        RecordsDirectory.of_files([first, second])
+
+
 @pytest.mark.parametrize(
-    ("change", "message"), [({"format_version": 99}, "format version 1"), ({"extra": 1}, "other fields than expected")]
+    ("change", "message"),
+    [({"format_version": 1}, "format version 2.*make the records again"), ({"extra": 1}, "other fields than expected")],
 )
 def test_other_versions_and_fields_are_refused(alice_records, tmp_path, change, message):
     values = json.loads((alice_records / "manifest.json").read_text())

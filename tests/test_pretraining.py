@@ -192,14 +192,19 @@ def test_held_out_records_of_another_kind_are_refused(make_config, alice_records
 
 
 def test_other_records_under_the_same_names_are_noticed(make_config, alice_records, tmp_path):
+    from albert_tf.manifest import Manifest
+
     records = tmp_path / "records"
     shutil.copytree(alice_records, records)
     config = make_config(input_file=f"{records}/train-*", num_train_steps=2, save_checkpoints_steps=1)
     pretrain(config)
-    names = sorted(path for path in records.glob("train-*"))
-    contents = [path.read_bytes() for path in names]
-    names[0].write_bytes(contents[1])
-    names[1].write_bytes(contents[0])
+    manifest = Manifest.load(records)
+    first, second = sorted(records.glob("train-*"))
+    contents = first.read_bytes(), second.read_bytes()
+    second.write_bytes(contents[0])
+    first.write_bytes(contents[1])
+    shards = {**manifest.shards, first.name: manifest.shards[second.name], second.name: manifest.shards[first.name]}
+    dataclasses.replace(manifest, shards=shards).save(records)
     with pytest.raises(UserError, match="was started with records='.* fingerprint"):
         pretrain(config)
 

@@ -1,6 +1,7 @@
 import dataclasses
 import hashlib
 import json
+import shutil
 
 import pytest
 
@@ -33,10 +34,11 @@ def test_the_directory_is_complete_and_its_counts_are_right(alice_records):
     assert set(manifest.shards) == {
         "train-00000-of-00002.tfrecord", "train-00001-of-00002.tfrecord", "eval-00000-of-00001.tfrecord",
     }  # fmt: skip
-    for name, count in manifest.shards.items():
-        assert len(list(read_records(alice_records / name))) == count > 0
+    for name, shard in manifest.shards.items():
+        content = (alice_records / name).read_bytes()
+        assert len(list(read_records(alice_records / name))) == shard.examples > 0 and len(content) == shard.size_bytes
     train = manifest.statistics["train"]
-    assert train["examples"] == sum(n for name, n in manifest.shards.items() if name.startswith("train"))
+    assert train["examples"] == sum(s.examples for name, s in manifest.shards.items() if name.startswith("train"))
     assert 0.4 < train["label_1_share"] < 0.6
     assert 0.13 < train["masked_share"] < 0.17
     assert not [path for path in alice_records.iterdir() if path.name.startswith(".")]
@@ -60,6 +62,20 @@ def test_the_same_command_again_does_nothing_and_another_is_refused(alice_text, 
     assert {path: path.stat().st_mtime_ns for path in alice_records.rglob("*")} == before
     with pytest.raises(UserError, match="made with another dupe_factor; choose another --output_dir"):
         create_records(dataclasses.replace(config, dupe_factor=3))
+
+
+def test_a_finished_directory_with_a_damaged_file_is_not_taken_as_it_is(
+    alice_text, alice_vocab, alice_records, tmp_path
+):
+    shutil.copytree(alice_records, tmp_path / "out")
+    config = make_config(alice_text, alice_vocab, tmp_path / "out")
+    file = tmp_path / "out" / "train-00001-of-00002.tfrecord"
+    file.write_bytes(file.read_bytes()[:1000])
+    with pytest.raises(UserError, match=f"of which {file.name} has 1,000 bytes, and .* were written; choose another"):
+        create_records(config)
+    file.unlink()
+    with pytest.raises(UserError, match=f"of which {file.name} is missing; choose another --output_dir or delete"):
+        create_records(config)
 
 
 def test_an_edited_file_of_equal_length_is_another_input(alice_text, alice_vocab, tmp_path):
