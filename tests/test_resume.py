@@ -1,4 +1,4 @@
-"""Runs that are killed without warning, against runs that were not."""
+"""Runs that are cut short, or go on elsewhere, against runs that were not."""
 
 import dataclasses
 import json
@@ -12,6 +12,8 @@ import pytest
 import tensorflow as tf
 from conftest import ROOT
 
+from albert_tf import distribution
+from albert_tf.pretraining import pretrain
 from albert_tf.run_config import PretrainConfig
 
 
@@ -84,3 +86,39 @@ def test_a_run_killed_three_times_ends_with_the_bits_of_one_that_was_not(make_co
 def test_a_run_killed_twenty_times_ends_with_the_bits_of_one_that_was_not(make_config, tmp_path):
     report = compare(make_config, tmp_path, kills=20, num_train_steps=6000, save_checkpoints_steps=50)
     assert report["during_saves"] >= 3
+
+
+@pytest.mark.slow
+def test_a_run_goes_on_on_another_number_of_devices_with_the_same_losses(make_config, tmp_path, monkeypatch, caplog):
+    strategies = {1: tf.distribute.get_strategy(), 2: tf.distribute.MirroredStrategy(["CPU:0", "CPU:1"])}
+
+    def run(name, devices):
+        with monkeypatch.context() as patch:
+            patch.setattr(distribution, "make_strategy", lambda *_, **__: strategies[devices])
+            config = make_config(
+                name, num_train_steps=8, num_warmup_steps=1, save_checkpoints_steps=4, iterations_per_loop="1"
+            )
+            assert pretrain(config) == 0
+        return config
+
+    whole = run("whole", 1)
+    assert "not bit for bit" not in caplog.text
+    for before, after in ((2, 1), (1, 2)):
+        name = f"{before} to {after}"
+        run(name, before)
+        for file in (tmp_path / name).glob("model.ckpt-8.*"):
+            file.unlink()  # as if it had been killed after step 4
+        caplog.clear()
+        moved = run(name, after)
+        assert (
+            f"From step 4 on this run is not bit for bit what it would have been (replicas: {before} before, "
+            f"{after} now); the data and their order are"
+        ) in caplog.text
+        for split, steps in (("train", list(range(1, 9))), ("eval", [4, 8])):
+            expected, actual = (metrics_of(config, split, "step", "loss") for config in (whole, moved))
+            assert [step for step, _ in actual] == steps
+            assert np.abs(np.array(expected) - np.array(actual)).max() < 1e-5
+        weights = checks.read_weights(moved.output_dir)
+        for variable, value in checks.read_weights(whole.output_dir).items():
+            limit = 1e-4 if variable.endswith("key/bias") else 1e-5  # the gradients of key biases are rounding noise
+            assert np.abs(value - weights[variable]).max() < limit, variable

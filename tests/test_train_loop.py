@@ -140,20 +140,6 @@ def test_a_resumed_run_ends_with_the_weights_of_an_uninterrupted_one(tmp_path):
     assert [line["step"] for line in second.lines()] == [line["step"] for line in whole.lines()]
 
 
-@pytest.mark.slow
-def test_a_run_continues_on_another_number_of_devices(tmp_path, caplog):
-    two = tf.distribute.MirroredStrategy(["CPU:0", "CPU:1"])
-    first = Run(tmp_path / "a", strategy=two, steps=6)
-    with pytest.raises(KeyboardInterrupt):
-        first.train(evaluate=stop_after_checkpoint)
-    second = Run(tmp_path / "a", steps=6)
-    assert second.resumed and int(second.trainee.global_step) == 3
-    second.train()
-    whole = Run(tmp_path / "b", steps=6).train()
-    for name, value in whole.weights().items():
-        assert np.abs(value - second.weights()[name]).max() < (1e-4 if name.endswith("key/bias") else 1e-5), name
-
-
 def test_a_signal_saves_and_stops(tmp_path):
     run = Run(tmp_path, steps=1000)
 
