@@ -16,7 +16,7 @@ import tensorflow as tf
 
 from albert_tf.distribution import resolve_precision
 from albert_tf.errors import UserError
-from albert_tf.export import read_manifest
+from albert_tf.export import LABELS_FILE, read_manifest
 from albert_tf.inference_graph import EMBEDDINGS, POOLED, answer_function
 from albert_tf.loading import Checkpoint, open_checkpoint
 from albert_tf.packing import join_ids
@@ -152,7 +152,7 @@ def read_ahead(items: Iterable[Item]) -> Iterator[Item]:
 def load_engine(
     path: str | Path, *, precision: str = "auto", max_seq_length: int | None = None, label_head: str | None = None
 ) -> Engine:
-    """Returns the engine of a checkpoint of any format, or of an export, which gives embeddings.
+    """Returns the engine of a checkpoint of any format, or of an export.
 
     `precision` is auto (bfloat16 where the processor computes with it), float32 or bfloat16, and an export's is its
     own; `max_seq_length` None means all positions that the model has.
@@ -187,18 +187,22 @@ def _load_export(directory: Path, *, max_seq_length: int | None) -> Engine:
     manifest = read_manifest(directory)
     tokenizer = load_tokenizer(directory / "assets")
     model = SessionModel(directory)
-    outputs = model.signatures["tokens"].outputs
+    heads = {SENTENCE_ORDER: "sentence_order_logits", SEQUENCE_CLASSIFICATION: "logits", TOKEN_CLASSIFICATION: "logits"}
+    names = dict(zip(EMBEDDINGS, EMBEDDINGS, strict=True))
+    names |= {head: name for head, name in heads.items() if head in manifest["heads"]}
+    labels = directory / LABELS_FILE
 
     def make_answer(output: str) -> Answer:
-        names = ("input_ids", "segment_ids", "lengths")
-        return lambda *inputs: model.run("tokens", dict(zip(names, inputs, strict=True)))[output]
+        inputs = ("input_ids", "segment_ids", "lengths")
+        return lambda *values: model.run("tokens", dict(zip(inputs, values, strict=True)))[names[output]]
 
     return Engine(
         make_answer,
         tokenizer,
-        outputs=[name for name in EMBEDDINGS if name in outputs],
+        outputs=[output for output, name in names.items() if name in model.signatures["tokens"].outputs],
         max_seq_length=_checked_length(max_seq_length, limit=manifest["max_seq_length"]),
         fingerprint=f"{manifest['weights_fingerprint']} {manifest['precision']} {tokenizer.fingerprint}",
+        labels=labels.read_text(encoding="utf-8").split("\n")[:-1] if labels.exists() else None,
     )
 
 

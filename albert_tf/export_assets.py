@@ -69,8 +69,8 @@ def write_warmup_records(
     with tf.io.TFRecordWriter(str(directory / WARMUP_FILE)) as writer:
         for name, function in signatures.items():
             specs = tf.nest.flatten(function.structured_input_signature)
-            names = [spec.name for spec in specs if isinstance(spec, tf.TensorSpec)]
-            for inputs in _warmup_inputs(names, tokenizer, max_seq_length):
+            ranks = {spec.name: spec.shape.rank for spec in specs if isinstance(spec, tf.TensorSpec)}
+            for inputs in _warmup_inputs(ranks, tokenizer, max_seq_length):
                 answers = function(**{key: tf.constant(value) for key, value in inputs.items()})
                 writer.write(_prediction_log(name, inputs, answers).SerializeToString(deterministic=True))
 
@@ -89,15 +89,19 @@ def _prediction_log(
     return log
 
 
-def _warmup_inputs(names: list[str], tokenizer: Tokenizer, max_seq_length: int) -> Iterator[dict[str, np.ndarray]]:
-    """Yields the inputs of a signature: a batch of short texts, then one text of each length."""
+def _warmup_inputs(
+    ranks: Mapping[str, int], tokenizer: Tokenizer, max_seq_length: int
+) -> Iterator[dict[str, np.ndarray]]:
+    """Yields the inputs of a signature, given by name and rank: a batch of short texts, then one text of each length."""
     lengths = [length for length in _WARMUP_LENGTHS if length < max_seq_length]
     batches = [_SHORT_TEXTS, *((" ".join(_WORDS * (length // len(_WORDS))),) for length in [*lengths, max_seq_length])]
     for texts in batches:
         inputs = {"text": np.array(texts), "text_pair": np.array(texts[::-1])}
-        if "input_ids" in names:
+        if ranks.get("text_pair") == 2:  # choices
+            inputs["text_pair"] = np.tile(inputs["text_pair"], (len(texts), 2))
+        if "input_ids" in ranks:
             inputs = _token_inputs(tokenizer, texts, max_seq_length)
-        yield {name: inputs[name] for name in names}
+        yield {name: inputs[name] for name in ranks}
 
 
 def _token_inputs(tokenizer: Tokenizer, texts: tuple[str, ...], max_seq_length: int) -> dict[str, np.ndarray]:

@@ -22,7 +22,7 @@ class InferenceConfig:
     checkpoint: str | None = option(
         "Model: output directory of a run, TF1 checkpoint, Hugging Face directory, or a file in one.", default=None
     )
-    saved_model_dir: str | None = option("Instead of --checkpoint: an export, which gives embeddings.", default=None)
+    saved_model_dir: str | None = option("Instead of --checkpoint: an export, <output_dir>/<version>.", default=None)
     label_head: str | None = option(
         "Which head `output_weights` of a TF1 checkpoint is. Unset: sequence_classification.",
         default=None,

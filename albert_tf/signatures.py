@@ -113,8 +113,9 @@ class ServedModel(tf.Module):
     def tokens(self, input_ids: tf.Tensor, segment_ids: tf.Tensor, lengths: tf.Tensor) -> Outputs:
         """Embeds token ids [batch, seq] that have their special tokens; `lengths` [batch] counts them.
 
-        With a head that labels texts or tokens its logits are answered too. The mask is made here, because a server
-        that batches fills up short rows with the first id of the batch.
+        With a head that labels texts or tokens its logits are answered too, and with sentence order
+        `sentence_order_logits` [batch, 2]. The mask is made here, because a server that batches fills up short rows
+        with the first id of the batch.
         """
         seq_length = tf.shape(input_ids)[1]
         rule = f"input_ids may not be longer than {self._max_seq_length} tokens; received"
@@ -127,6 +128,8 @@ class ServedModel(tf.Module):
         }
         encoded = self._encode(inputs)
         outputs = self._embeddings_of(encoded, inputs)
+        if self.model.sentence_order is not None:
+            outputs["sentence_order_logits"] = self.model.sentence_order(encoded["pooled_output"])
         if self.model.sequence_classification is not None:
             outputs["logits"] = self.model.sequence_classification(encoded["pooled_output"])
         if self.model.token_classification is not None:

@@ -57,6 +57,18 @@ def alice_vocab(alice_text, tmp_path_factory) -> Path:
 
 
 @pytest.fixture(scope="session")
+def small_tokenizer(alice_text, tmp_path_factory) -> SentencePieceTokenizer:
+    """A tokenizer of 300 pieces, as many as the fine-tuned golden models have."""
+    from albert_tf.run_config import VocabConfig
+    from data_prep.vocabulary import train_vocabulary
+
+    directory = tmp_path_factory.mktemp("small_vocab")
+    flags = {"vocab_size": 300, "document_mode": "heading", "sentence_split": "prose"}
+    train_vocabulary(VocabConfig(input_file=str(alice_text), output_dir=str(directory), **flags))
+    return SentencePieceTokenizer.load(directory)
+
+
+@pytest.fixture(scope="session")
 def alice_records(alice_text, alice_vocab, tmp_path_factory) -> Path:
     """A directory of records of length 32 with a held-out chapter."""
     from albert_tf.run_config import RecordsConfig

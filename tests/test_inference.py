@@ -121,11 +121,36 @@ def test_labels_of_tokens_and_sentence_order(run, tmp_path_factory, alice_vocab)
     assert order[0] == "line\tin_order_probability" and 0 < float(order[1].split("\t")[1]) < 1
 
 
-def test_an_export_gives_the_same_embeddings(run, run_directory, tmp_path_factory):
+def test_an_export_gives_the_same_embeddings_and_the_same_judgement_of_order(run, run_directory, tmp_path_factory):
     target = export_saved_model(open_checkpoint(run_directory), output_dir=tmp_path_factory.mktemp("e"), version=1)
     from_export = np.load(run(saved_model_dir=str(target), answer="mean_embedding"))
     from_checkpoint = np.load(run(name="b.npy", answer="mean_embedding"))
     assert np.abs(from_export - from_checkpoint).max() < 1e-5
+    compare_answers(run, run_directory, target, answer="sentence_order")
+    with pytest.raises(
+        UserError, match=r"cannot give it; it gives pooled_embedding, .*, cls_embedding, sentence_order"
+    ):
+        run(name="c.jsonl", saved_model_dir=str(target), answer="token_classification")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("head", ["sequence_classification", "token_classification"])
+def test_an_export_gives_the_same_labels(run, tmp_path_factory, alice_vocab, head):
+    directory = save(tmp_path_factory.mktemp("labels"), alice_vocab, heads=(head,), num_labels=3)
+    (directory / "label_head.json").write_text(json.dumps({"head": head, "labels": ["yes", "no", "may be"]}))
+    target = export_saved_model(open_checkpoint(directory), output_dir=tmp_path_factory.mktemp("e"), version=1)
+    compare_answers(run, directory, target, answer=head)
+
+
+def compare_answers(run, directory, target, **flags):
+    """Checks that rows are the same from a checkpoint and from its export; numbers within 1e-5."""
+    names = {"a.jsonl": {"checkpoint": str(directory)}, "b.jsonl": {"saved_model_dir": str(target)}}
+    files = [run(name=name, **model, **flags) for name, model in names.items()]
+    ours, theirs = ([json.loads(line) for line in file.read_text().splitlines()] for file in files)
+    assert len(ours) == len(theirs) == len(TEXTS)
+    for one, other in zip(ours, theirs, strict=True):
+        one, other = ({**row.pop("probabilities", {}), **row} for row in (one, other))
+        assert one == pytest.approx(other, abs=1e-5) if "tokens" not in one else one == other
 
 
 def test_an_answer_that_the_model_cannot_give_is_refused_before_anything_is_written(run, tmp_path):

@@ -6,14 +6,21 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from conftest import GOLDEN
+from served_answers import (
+    MAX_SEQ_LENGTH,
+    batch_of,
+    context_of,
+    embeddings,
+    encode,
+    pack,
+    pack_texts,
+    question_outputs,
+    span_probabilities,
+)
 
 from albert_tf.loading import load_model, open_checkpoint
-from albert_tf.run_config import VocabConfig
 from albert_tf.signatures import TOP_K, ServedModel
-from albert_tf.tokenizer import load_tokenizer
-from data_prep.vocabulary import train_vocabulary
 
-MAX_SEQ_LENGTH = 64  # positions of the golden model
 NASTY = [
     json.loads(line)["text"]
     for line in (GOLDEN / "tokenization" / "sentencepiece.jsonl").read_text(encoding="utf-8").splitlines()
@@ -31,35 +38,6 @@ def tokenizer(served_checkpoint):
     return open_checkpoint(served_checkpoint).load_tokenizer()
 
 
-def pack(tokenizer, first, second=()):
-    """Returns ids and segment ids of one example, cut as the original cuts."""
-    first, second = list(first), list(second)
-    while len(first) + len(second) > MAX_SEQ_LENGTH - (3 if second else 2):
-        (first if len(first) > len(second) else second).pop()
-    tail = [*second, tokenizer.sep_id] if second else []
-    ids = [tokenizer.cls_id, *first, tokenizer.sep_id, *tail]
-    return ids, [0] * (len(first) + 2) + [1] * len(tail)
-
-
-def encode(model, packed):
-    """Runs the Keras model on examples; returns sequence_output and pooled_output."""
-    length = max(len(ids) for ids, _ in packed)
-    names = {"input_ids": 0, "segment_ids": 1}
-    batch = {name: [row[part] + [0] * (length - len(row[part])) for row in packed] for name, part in names.items()}
-    batch["input_mask"] = [[1] * len(ids) + [0] * (length - len(ids)) for ids, _ in packed]
-    outputs = model.encoder({name: tf.constant(value, tf.int32) for name, value in batch.items()})
-    return outputs["sequence_output"].numpy(), outputs["pooled_output"].numpy()
-
-
-def expected_embeddings(model, tokenizer, packed):
-    sequences, pooled = encode(model, packed)
-    means = []
-    for (ids, _), sequence in zip(packed, sequences, strict=True):
-        inside = [i for i, piece in enumerate(ids) if piece not in (tokenizer.cls_id, tokenizer.sep_id)]
-        means.append(sequence[inside].mean(0) if inside else np.zeros(sequence.shape[1]))
-    return {"pooled_embedding": pooled, "mean_embedding": np.stack(means), "cls_embedding": sequences[:, 0]}
-
-
 def assert_close(answers, expected):
     assert set(answers) == set(expected)
     for name, value in expected.items():
@@ -73,7 +51,7 @@ def test_nasty_texts_are_embedded_as_by_the_keras_model_in_a_batch_and_one_by_on
     session_model, model, tokenizer, name
 ):
     texts = NASTY + TEXTS
-    expected = expected_embeddings(model, tokenizer, [pack(tokenizer, tokenizer.encode(text)) for text in texts])
+    expected = embeddings(model, tokenizer, pack_texts(tokenizer, [(text, "") for text in texts]))
     assert_close(session_model.run(name, {"text": np.array(texts)}), expected)
     for row, text in enumerate(texts):
         answer = session_model.run(name, {"text": np.array([text])})
@@ -84,10 +62,10 @@ def test_pairs_are_cut_and_packed_as_by_the_original(session_model, model, token
     first = [*NASTY[::12], *TEXTS, TEXTS[2], TEXTS[2], TEXTS[0]]
     second = [*NASTY[5::12][: len(NASTY[::12])], *TEXTS[::-1], TEXTS[2], "", TEXTS[2]]
     first, second = first[: len(second)], second[: len(first)]
-    packed = [pack(tokenizer, tokenizer.encode(a), tokenizer.encode(b)) for a, b in zip(first, second, strict=True)]
+    packed = pack_texts(tokenizer, zip(first, second, strict=True))
     inputs = {"text": np.array(first), "text_pair": np.array(second)}
-    assert_close(session_model.run("serving_pair", inputs), expected_embeddings(model, tokenizer, packed))
-    logits = model.sentence_order(tf.constant(encode(model, packed)[1])).numpy()
+    assert_close(session_model.run("serving_pair", inputs), embeddings(model, tokenizer, packed))
+    logits = model.sentence_order(tf.constant(encode(model, packed)["pooled_output"])).numpy()
     expected = {"logits": logits, "in_order_probability": tf.nn.softmax(logits).numpy()[:, 0]}
     assert_close(session_model.run("sop", inputs), expected)
 
@@ -104,6 +82,8 @@ def test_token_ids_give_the_golden_outputs_whatever_fills_the_padding(session_mo
         answers = session_model.run("tokens", {**inputs, "lengths": mask.sum(1).astype(np.int32)})
         assert np.abs(answers["pooled_embedding"] - golden["outputs"]["pooled_output"]).max() < 2e-5
         assert np.abs(answers["cls_embedding"] - golden["outputs"]["sequence_output"][:, 0]).max() < 2e-5
+        order = tf.nn.log_softmax(answers["sentence_order_logits"])
+        assert np.abs(order - golden["outputs"]["sentence_order_log_probs"]).max() < 2e-5
 
 
 def test_too_many_token_ids_are_refused_with_the_limit(session_model):
@@ -131,7 +111,7 @@ def test_masks_are_filled_in_as_by_the_keras_model(session_model, model, tokeniz
         assert np.all(answers["top_scores"][row, len(positions) :] == 0.0)
         if not positions:
             continue
-        sequence = tf.constant(encode(model, [(packed, segments)])[0])
+        sequence = tf.constant(encode(model, [(packed, segments)])["sequence_output"])
         table = model.encoder.embeddings.word_embeddings
         logits = model.masked_lm(sequence, tf.constant([positions]), table)[0]
         probabilities = tf.nn.softmax(logits).numpy()
@@ -160,7 +140,7 @@ def test_names_and_types_are_as_promised(session_model):
         "serving_default": (text, embeddings),
         "serving_pair": (pair, embeddings),
         "embeddings": (text, embeddings),
-        "tokens": ({"input_ids", "segment_ids", "lengths"}, embeddings),
+        "tokens": ({"input_ids", "segment_ids", "lengths"}, embeddings | {"sentence_order_logits"}),
         "mlm": (text, {"num_masks", "top_ids", "top_pieces", "top_scores"}),
         "sop": (pair, {"in_order_probability", "logits"}),
         "tokenize": (text, {"input_ids", "lengths", "pieces", "starts", "ends", "normalized_text"}),
@@ -193,6 +173,7 @@ def test_what_tokenize_returns_is_what_tokens_takes(session_model):
     told = session_model.run("tokenize", {"text": np.array(TEXTS)})
     inputs = {name: told[name] for name in ("input_ids", "lengths")}
     answers = session_model.run("tokens", {**inputs, "segment_ids": np.zeros_like(told["input_ids"])})
+    del answers["sentence_order_logits"]
     assert_close(answers, session_model.run("embeddings", {"text": np.array(TEXTS)}))
 
 
@@ -202,29 +183,11 @@ LABELS = [f"label {i}" for i in range(9)]
 PAIRS = [("Who was tired?", "Alice was beginning to get very tired."), ("a", "b c"), ("Alice", ""), ("", "")]
 
 
-@pytest.fixture(scope="module")
-def small_tokenizer(alice_text, tmp_path_factory):
-    directory = tmp_path_factory.mktemp("small_vocab")
-    flags = {"vocab_size": 300, "document_mode": "heading", "sentence_split": "prose"}
-    train_vocabulary(VocabConfig(input_file=str(alice_text), output_dir=str(directory), **flags))
-    return load_tokenizer(directory)
-
-
 def signatures_of(case, tokenizer, **options):
     """Returns the Keras model of a golden checkpoint and its signatures."""
     model = load_model(GOLDEN / case, **options)
     labels = LABELS[: model.num_labels or 0]
     return model, ServedModel(model, tokenizer, max_seq_length=MAX_SEQ_LENGTH, labels=labels).signatures()
-
-
-def batch_of(tokenizer, pairs):
-    """Returns the inputs of a Keras model for pairs of texts, packed in Python."""
-    packed = [pack(tokenizer, tokenizer.encode(first), tokenizer.encode(second)) for first, second in pairs]
-    length = max(len(ids) for ids, _ in packed)
-    batch = {"input_ids": [ids + [tokenizer.pad_id] * (length - len(ids)) for ids, _ in packed],
-             "segment_ids": [segments + [0] * (length - len(segments)) for _, segments in packed],
-             "input_mask": [[1] * len(ids) + [0] * (length - len(ids)) for ids, _ in packed]}  # fmt: skip
-    return {name: tf.constant(value, tf.int32) for name, value in batch.items()}
 
 
 def asked(signature, pairs):
@@ -237,7 +200,7 @@ def asked(signature, pairs):
 
 def test_a_classifier_answers_with_the_name_of_the_label(small_tokenizer):
     model, signatures = signatures_of("hf/sequence_classification", small_tokenizer)
-    logits = model(batch_of(small_tokenizer, PAIRS))["sequence_classification_logits"].numpy()
+    logits = model(batch_of(pack_texts(small_tokenizer, PAIRS)))["sequence_classification_logits"].numpy()
     answers = asked(signatures["serving_pair"], PAIRS)
     assert np.abs(answers["logits"] - logits).max() < 1e-5
     assert np.abs(answers["probabilities"] - tf.nn.softmax(logits)).max() < 1e-5
@@ -251,7 +214,8 @@ def test_a_classifier_answers_with_the_name_of_the_label(small_tokenizer):
 def test_tokens_are_labelled_where_they_stand(small_tokenizer):
     model, signatures = signatures_of("hf/token_classification", small_tokenizer)
     texts = [(second,) for _, second in PAIRS]
-    logits = model(batch_of(small_tokenizer, [(text, "") for (text,) in texts]))["token_classification_logits"].numpy()
+    packed = pack_texts(small_tokenizer, [(text, "") for (text,) in texts])
+    logits = model(batch_of(packed))["token_classification_logits"].numpy()
     answers = asked(signatures["serving_default"], texts)
     for row, (text,) in enumerate(texts):
         inside = range(1, len(small_tokenizer.encode(text)) + 1)
@@ -271,7 +235,8 @@ def test_one_of_several_texts_is_chosen(small_tokenizer):
     model, signatures = signatures_of("hf/multiple_choice", small_tokenizer)
     choices = ["was tired", "ran", "", "said “Oh dear!”"]
     pairs = [(text, choice) for text in ("Alice", "The Rabbit") for choice in choices]
-    batch = {name: tf.reshape(value, [2, 4, -1]) for name, value in batch_of(small_tokenizer, pairs).items()}
+    batch = batch_of(pack_texts(small_tokenizer, pairs))
+    batch = {name: tf.reshape(value, [2, 4, -1]) for name, value in batch.items()}
     logits = model(batch)["multiple_choice_logits"].numpy()
     answers = signatures["serving_default"](
         text=tf.constant(["Alice", "The Rabbit"]), text_pair=tf.constant([choices] * 2)
@@ -285,40 +250,21 @@ def test_one_of_several_texts_is_chosen(small_tokenizer):
 @pytest.mark.parametrize("case", ["hf/question_answering", "finetune_heads/squad_v2"])
 def test_questions_are_answered_from_the_context(small_tokenizer, case):
     model, signatures = signatures_of(case, small_tokenizer)
-    batch = batch_of(small_tokenizer, PAIRS)
-    ids, segments = batch["input_ids"].numpy(), batch["segment_ids"].numpy()
-    context = (segments == 1) & (ids != small_tokenizer.sep_id)
-    may_answer = context.copy()
-    may_answer[:, 0] = True
-    outputs = model({**batch, "p_mask": tf.constant(~may_answer, tf.int32)})
+    packed = pack_texts(small_tokenizer, PAIRS)
+    context, outputs = context_of(small_tokenizer, packed), question_outputs(model, small_tokenizer, packed)
     answers = asked(signatures["serving_default"], PAIRS)
     for row, (_, text) in enumerate(PAIRS):
         if not text:
             assert (answers["answer"][row], answers["score"][row]) == (b"", 0.0)
             continue
-        first, last, score = best_by_hand(outputs, row, context[row])
-        pieces = small_tokenizer.pieces(ids[row, first : last + 1])
+        spans = span_probabilities(outputs, row, context[row])
+        first, last = max(spans, key=spans.get)
+        pieces = small_tokenizer.pieces(packed[row][0][first : last + 1])
         answer = answers["answer"][row].decode()
         assert answer == "".join(pieces).replace("▁", " ").strip()
-        assert abs(answers["score"][row] - score) < 1e-5
+        assert abs(answers["score"][row] - spans[first, last]) < 1e-5
         told = answers["normalized_text_pair"][row].decode()
         assert told[answers["answer_start"][row] : answers["answer_end"][row]] == answer
     if case.endswith("v2"):
         expected = tf.sigmoid(outputs["answer_class_logits"]).numpy()
         assert np.abs(answers["no_answer_probability"] - expected).max() < 1e-5
-
-
-def best_by_hand(outputs, row, context):
-    """Returns the likeliest span of a row: its first and last token, and its probability."""
-    inside = np.flatnonzero(context)
-    if "end_logits" in outputs:
-        names = ("start_logits", "end_logits")
-        start, end = (tf.nn.log_softmax(outputs[name][row].numpy()[inside]).numpy() for name in names)
-        spans = {(i, j): start[a] + end[b] for a, i in enumerate(inside) for b, j in enumerate(inside) if i <= j}
-    else:
-        names = ("start_top_index", "start_top_log_probs", "end_top_index", "end_top_log_probs")
-        starts, start_scores, ends, end_scores = (outputs[name][row].numpy() for name in names)
-        spans = {(starts[k // 5], ends[k]): start_scores[k // 5] + end_scores[k] for k in range(25)}
-        spans = {(i, j): score for (i, j), score in spans.items() if context[i] and context[j] and i <= j < i + 30}
-    best = max(spans, key=spans.get, default=None)
-    return (*best, np.exp(spans[best]))
