@@ -1,11 +1,15 @@
 """README.md says what the Makefile does, and its claims about files and sizes are true."""
 
 import re
+import shlex
 
+import pytest
 from conftest import ROOT
 
+from albert_tf.command_line import parse_flags
 from albert_tf.config import AlbertConfig
 from albert_tf.memory import count_weights
+from albert_tf.run_config import ConvertConfig, PretrainConfig, RecordsConfig
 
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 MAKEFILE = (ROOT / "Makefile").read_text(encoding="utf-8")
@@ -24,6 +28,33 @@ def test_the_steps_are_those_of_make_demo():
     steps = README.split("## The steps")[1].split("\n## ")[0]
     assert len(commands_of(steps)) == 3
     assert commands_of(steps) == commands_of(expanded)
+
+
+@pytest.mark.slow
+def test_continued_pretraining_works_as_it_is_described(served_checkpoint, alice_text, tmp_path, capsys):
+    from albert_tf.conversion import convert
+    from albert_tf.pretraining import pretrain
+    from data_prep.pretraining_records import create_records
+
+    section = README.split("## Published checkpoints")[1].split("\n## ")[0].replace("\\\n", " ")
+    conversion, _, records, training = re.findall(r"^python (.*)$", section, flags=re.MULTILINE)
+    places = {"=albert_base": f"={served_checkpoint}", "=my_text/*.txt": f"={alice_text}", "=runs/": f"={tmp_path}/",
+              "=configs/": f"={ROOT}/configs/"}  # fmt: skip
+
+    def flags_of(command, *small):
+        flags = shlex.split(command)[1:]
+        for name, place in places.items():
+            flags = [flag.replace(name, place) for flag in flags]
+        return ["command", *(flag for flag in flags if flag.startswith("--")), *small]
+
+    convert(parse_flags(ConvertConfig, flags_of(conversion)))
+    small = ("--max_seq_length=64", "--eval_fraction=0.3", "--num_workers=1", "--dupe_factor=1")
+    create_records(parse_flags(RecordsConfig, flags_of(records, *small)))
+    small = ("--num_train_steps=4", "--num_warmup_steps=1", "--save_checkpoints_steps=2", "--precision=float32")
+    config = parse_flags(PretrainConfig, flags_of(training, *small))
+    assert config.train_batch_size == 32 and pretrain(config) == 0
+    summary = capsys.readouterr().out
+    assert re.search(r"On \d+ held-out examples", summary) and "Step 4 of 4" in summary
 
 
 def test_the_table_of_configurations_is_right():
