@@ -92,7 +92,7 @@ def _prediction_log(
 def _warmup_inputs(
     ranks: Mapping[str, int], tokenizer: Tokenizer, max_seq_length: int
 ) -> Iterator[dict[str, np.ndarray]]:
-    """Yields the inputs of a signature, given by name and rank: a batch of short texts, then one text of each length."""
+    """Yields the inputs of a signature, by name and rank: a batch of short texts, then one text of each length."""
     lengths = [length for length in _WARMUP_LENGTHS if length < max_seq_length]
     batches = [_SHORT_TEXTS, *((" ".join(_WORDS * (length // len(_WORDS))),) for length in [*lengths, max_seq_length])]
     for texts in batches:

@@ -96,7 +96,8 @@ def _predict(service: PredictService, request: Any) -> predict_pb2.PredictRespon
 def _to_array(tensor: Any, name: str) -> np.ndarray:
     """Returns the array of a TensorProto, which must bring all of its values: one could stand for millions."""
     sizes = [dim.size for dim in tensor.tensor_shape.dim]
-    if min(sizes, default=0) < 0 or math.prod(sizes) > max(tensor.ByteSize(), 1):
+    is_text = tensor.dtype == tf.string.as_datatype_enum
+    if min(sizes, default=0) < 0 or math.prod(sizes) > (len(tensor.string_val) if is_text else tensor.ByteSize()):
         raise RequestError("INVALID_ARGUMENT", f"{name} must have the values of its shape {sizes}")
     try:
         return tf.make_ndarray(tensor)

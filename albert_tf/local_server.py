@@ -64,6 +64,7 @@ def _rest_settings(service: PredictService, config: ServeConfig) -> uvicorn.Conf
     return uvicorn.Config(
         RestApi(service, max_body_bytes=config.max_body_bytes),
         lifespan="off",
+        ws="none",
         access_log=False,
         log_config=None,
         log_level="warning",

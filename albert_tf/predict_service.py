@@ -15,11 +15,14 @@ from albert_tf.session_model import SessionModel
 Answer = TypeVar("Answer")
 
 
+_MAX_MESSAGE = 500  # characters: it may quote a name of any length, and gRPC drops a status of more than 8 KiB
+
+
 class RequestError(Exception):
     """A request that is refused, with a sentence; `code` is the name of a gRPC status."""
 
     def __init__(self, code: str, message: str) -> None:
-        super().__init__(message)
+        super().__init__(message if len(message) <= _MAX_MESSAGE else f"{message[:_MAX_MESSAGE]} ...")
         self.code = code
 
 

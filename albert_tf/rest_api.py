@@ -21,8 +21,10 @@ from albert_tf.predict_service import PredictService, RequestError
 
 _PATH = re.compile(r"/v1/models/([^/:]+)(?:/versions/(\d{1,18}))?(:predict|/metadata)?")
 _HTTP_STATUS = {
-    "INVALID_ARGUMENT": 400, "NOT_FOUND": 404, "METHOD_NOT_ALLOWED": 405, "TOO_LARGE": 413, "RESOURCE_EXHAUSTED": 429,
+    "INVALID_ARGUMENT": 400, "NOT_FOUND": 404, "METHOD_NOT_ALLOWED": 405, "TIMEOUT": 408, "TOO_LARGE": 413,
+    "RESOURCE_EXHAUSTED": 429,
 }  # fmt: skip
+_BODY_SECONDS = 60
 
 _Receive = Callable[[], Awaitable[dict[str, Any]]]
 _Send = Callable[[dict[str, Any]], Awaitable[None]]
@@ -45,7 +47,7 @@ class RestApi:
         except Exception as error:  # its message might hold the text of a request
             logging.error("REST request failed: %s", type(error).__name__)
         headers = [(b"content-type", b"application/json"), (b"content-length", str(len(answer)).encode())]
-        if status == 413:
+        if status in (408, 413):
             headers.append((b"connection", b"close"))  # what follows of the body is not read
         await send({"type": "http.response.start", "status": status, "headers": headers})
         await send({"type": "http.response.body", "body": answer})
@@ -60,7 +62,10 @@ class RestApi:
             raise RequestError("METHOD_NOT_ALLOWED", f"this path takes {wanted}")
         self._service.check_model(name, int(version) if version else None)
         if call == ":predict":
-            body = await self._read_body(scope, receive)
+            try:
+                body = await asyncio.wait_for(self._read_body(scope, receive), _BODY_SECONDS)
+            except TimeoutError:
+                raise RequestError("TIMEOUT", f"the body must be sent within {_BODY_SECONDS} seconds") from None
             return await asyncio.wrap_future(self._service.submit(lambda: self._predict(body)))
         return json.dumps(self._metadata() if call else _message(status_response(self._service))).encode()
 
@@ -116,8 +121,10 @@ def _parse(body: bytes) -> dict[str, Any]:
         raise RequestError("INVALID_ARGUMENT", "the body must be JSON in UTF-8; it has other bytes") from None
     except json.JSONDecodeError as error:
         raise RequestError("INVALID_ARGUMENT", f"the body must be JSON; {error.msg} at {error.pos}") from None
-    except (RecursionError, ValueError):
+    except RecursionError:
         raise RequestError("INVALID_ARGUMENT", "the body must be JSON; it is nested too deep") from None
+    except ValueError:  # Python's limit
+        raise RequestError("INVALID_ARGUMENT", "the body must be JSON; a number has too many digits") from None
     if not isinstance(request, dict):
         raise RequestError("INVALID_ARGUMENT", "the body must be a JSON object")
     return request

@@ -58,6 +58,12 @@ def one_value_for_many():
     return proto
 
 
+def values_left_out():
+    proto = tf.make_tensor_proto(["a", "b"])
+    del proto.string_val[:]
+    return proto
+
+
 @pytest.mark.parametrize(
     ("request_parts", "code", "message"),
     [
@@ -74,6 +80,8 @@ def one_value_for_many():
         ({"text": ["a" * 1001]}, "INVALID_ARGUMENT", "1000 bytes long"),
         ({"text": ["a" * 30_000]}, "RESOURCE_EXHAUSTED", "message larger than max"),
         ({"text": one_value_for_many()}, "INVALID_ARGUMENT", "the values of its shape"),
+        ({"text": values_left_out()}, "INVALID_ARGUMENT", "the values of its shape"),
+        ({"text": ["a"], "signature_name": "x" * 15_000}, "INVALID_ARGUMENT", "x ..."),
     ],
 )
 def test_bad_requests_get_a_status_with_a_sentence(channel, request_parts, code, message):

@@ -5,6 +5,7 @@ import json
 import numpy as np
 import pytest
 
+from albert_tf import rest_api
 from albert_tf.predict_service import Limits, PredictService
 from albert_tf.rest_api import RestApi
 
@@ -88,6 +89,9 @@ TOKENS = {"signature_name": "tokens"}
         (b"{", "must be JSON"),
         (b'{"instances": ["\xff"]}', "must be JSON in UTF-8"),
         (b"[" * 19_000, "nested too deep"),
+        (b'{"instances": [' + b"9" * 5000 + b"]}", "a number has too many digits"),
+        (b'{"instances": [NaN]}', "must hold strings; received another number"),
+        ({"instances": ["a"], "signature_name": "x" * 15_000}, "x ..."),
         ([], "must be a JSON object"),
         ({}, "either 'instances'"),
         ({"instances": ["a"], "inputs": ["a"]}, "either 'instances'"),
@@ -138,6 +142,21 @@ def test_long_bodies_are_refused_declared_or_not(api):
         status, answer = call(api, PREDICT, b"[" * 20_001, headers=headers)
         assert status == 413
         assert "may be 20000 bytes long" in answer["error"]
+
+
+def test_a_body_that_never_ends_is_given_up(api, monkeypatch):
+    monkeypatch.setattr(rest_api, "_BODY_SECONDS", 0.05)
+    sent = []
+
+    async def receive():
+        await asyncio.sleep(30)
+
+    async def send(message):
+        sent.append(message)
+
+    asyncio.run(api({"path": PREDICT, "method": "POST", "headers": []}, receive, send))
+    assert sent[0]["status"] == 408
+    assert "must be sent within" in json.loads(sent[1]["body"])["error"]
 
 
 def test_status_and_metadata_are_told(api):
