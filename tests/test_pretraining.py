@@ -1,7 +1,9 @@
 import dataclasses
 import json
 import logging
+import os
 import shutil
+import subprocess
 from pathlib import Path
 
 import checks
@@ -13,7 +15,9 @@ from conftest import GOLDEN
 from albert_tf import pretraining
 from albert_tf.conversion import convert
 from albert_tf.errors import UserError
+from albert_tf.input_pipeline import training_dataset
 from albert_tf.pretraining import pretrain
+from albert_tf.run_checkpoints import saved_steps
 from albert_tf.run_config import ConvertConfig, PretrainConfig
 
 
@@ -170,6 +174,49 @@ def test_records_of_another_vocabulary_stop_training(make_config, tmp_path):
     )
     with pytest.raises(UserError, match="a token id outside the vocabulary .* made with another vocabulary"):
         pretrain(config)
+
+
+@pytest.mark.slow
+def test_memory_that_runs_out_ends_in_a_sentence_and_the_run_goes_on(make_config, tmp_path, monkeypatch):
+    config = make_config(num_train_steps=6, save_checkpoints_steps=2, eval_input_file=None, iterations_per_loop="1")
+
+    def too_large_at_step_5(*arguments, start_step, **settings):
+        def allocate(step, batch):
+            size = tf.where(step == 4, tf.constant(2**50, tf.int64), 1)
+            return {**batch, "example_weights": batch["example_weights"] + tf.reduce_max(tf.random.uniform([size])) * 0}
+
+        return training_dataset(*arguments, start_step=start_step, **settings).enumerate(start_step).map(allocate)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(pretraining, "training_dataset", too_large_at_step_5)
+        with pytest.raises(UserError, match=r"out of memory \(.*OOM when allocating .*; raise --gradient_accumulation"):
+            pretrain(config)
+    assert saved_steps(tmp_path / "run") == [2, 4]
+    assert pretrain(config) == 0
+    assert saved_steps(tmp_path / "run") == [2, 4, 6]
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(os.geteuid() != 0, reason="mounting a small disk needs root")
+def test_a_disk_that_fills_up_ends_in_a_sentence_and_the_run_goes_on(make_config, tmp_path):
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", disk], capture_output=True).returncode:
+        pytest.skip("this machine does not let root mount")
+    settings = {"num_train_steps": 12, "save_checkpoints_steps": 1, "keep_checkpoint_max": 100}
+    config = make_config(**settings, output_dir=str(disk / "run"), eval_input_file=None, iterations_per_loop="1")
+    try:
+        with pytest.raises(
+            UserError, match=r"model.ckpt-\d+ could not be written .* is the disk full\? The checkpoint"
+        ):
+            pretrain(config)
+        good = saved_steps(disk / "run")
+        assert good and good[-1] < 12
+        subprocess.run(["mount", "-o", "remount,size=16m", disk], check=True)
+        assert pretrain(config) == 0
+        assert saved_steps(disk / "run") == list(range(1, 13))
+    finally:
+        subprocess.run(["umount", "--lazy", disk], check=True)
 
 
 def test_two_processes_do_not_train_into_one_directory(make_config, tmp_path):
