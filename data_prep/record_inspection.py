@@ -36,15 +36,30 @@ def inspect_records(config: InspectConfig) -> int:
     color = config.color == "always" or (config.color == "auto" and sys.stdout.isatty())
     counts: collections.Counter = collections.Counter()
     problems: collections.Counter = collections.Counter()
-    shown = 0
+    shown = read = 0
     for batch in _batches(files):
-        for row in range(min(config.num_examples - shown, len(batch["input_ids"]))):
+        read += len(batch["input_ids"])
+        found = find_problems(batch, tokenizer)
+        problems.update({what: int(rows.sum()) for what, rows in found.items()})
+        sound = ~np.any(list(found.values()), axis=0)  # the others can neither be shown nor counted
+        batch = {name: values[sound] for name, values in batch.items()}
+        for row in range(min(config.num_examples - shown, int(sound.sum()))):
             shown += 1
             print("\n".join(show_example(batch, row, tokenizer=tokenizer, color=color, number=shown)) + "\n")
         counts.update(count_examples(batch, mask_id=tokenizer.mask_id))
-        problems.update(find_problems(batch, tokenizer))
-    if not counts["examples"]:
+    if not read:
         raise UserError(f"there is no record in {', '.join(map(str, files[:3]))}")
+    if counts["examples"]:
+        _print_statistics(counts, directory.manifest.pair_task if directory else "sop")
+    broken = [f"{count:,} example(s) {what}" for what, count in problems.items() if count]
+    if directory and not broken:
+        broken = _disagreements(counts, files, directory.manifest)
+    for line in broken:
+        print(f"Problem: {line}")
+    return int(bool(broken))
+
+
+def _print_statistics(counts: Mapping[str, int], pair_task: str) -> None:
     summary = summarize(counts)
     print("Statistics: " + describe(summary))
     for name in ("replacement_shares", "masked_run_shares"):
@@ -52,15 +67,8 @@ def inspect_records(config: InspectConfig) -> int:
             print(
                 f"{name.replace('_', ' ')}: " + ", ".join(f"{key} {share:.1%}" for key, share in summary[name].items())
             )
-    pair_task = directory.manifest.pair_task if directory else "sop"
     for warning in find_warnings(summary, pair_task=pair_task, input_counts={}):
         print(f"Warning: {warning}")
-    broken = [f"{count:,} example(s) {what}" for what, count in problems.items() if count]
-    if directory:
-        broken += _disagreements(counts, files, directory.manifest)
-    for line in broken:
-        print(f"Problem: {line}")
-    return int(bool(broken))
 
 
 def _find_tokenizer(config: InspectConfig, directory: RecordsDirectory | None) -> Tokenizer:
@@ -81,37 +89,45 @@ def _batches(files: Sequence[Path]) -> Iterator[dict[str, np.ndarray]]:
             if "token_boundary" not in examples[0]:
                 names.remove("token_boundary")
             try:
-                yield {name: np.stack([example[name] for example in examples]) for name in names}
+                batch = {name: np.stack([example[name] for example in examples]) for name in names}
+                np.stack([batch[f.name] for f in RECORD_FEATURES if f.name in names and f.length == "max_seq_length"])
             except (KeyError, ValueError):
                 raise UserError(f"{file} does not hold ALBERT pre-training records of one length: each needs "
                                 f"{', '.join(names)}") from None  # fmt: skip
+            yield batch
 
 
-def find_problems(batch: Mapping[str, np.ndarray], tokenizer: Tokenizer) -> dict[str, int]:
-    """Returns how many examples break each rule of the contract."""
+def find_problems(batch: Mapping[str, np.ndarray], tokenizer: Tokenizer) -> dict[str, np.ndarray]:
+    """Returns which examples break each rule of the contract, bool [N]."""
     ids, mask = batch["input_ids"], batch["input_mask"]
-    lengths = mask.sum(axis=1)
+    lengths = (mask != 0).sum(axis=1)
     ends = ids == tokenizer.sep_id
     rows = np.arange(len(ids))
     problems = {
-        "with ids outside the vocabulary": (ids >= tokenizer.vocab_size).any(axis=1),
+        "with ids outside the vocabulary": ((ids < 0) | (ids >= tokenizer.vocab_size)).any(axis=1),
         "whose input_mask has a gap": (np.diff(mask, axis=1) > 0).any(axis=1),
         "that do not begin with [CLS]": ids[:, 0] != tokenizer.cls_id,
         "that do not end with [SEP]": ~ends[rows, lengths - 1],
         "with pieces in the padding": ((mask == 0) & (ids != tokenizer.pad_id)).any(axis=1),
         "with a label other than 0 and 1": ~np.isin(batch["next_sentence_labels"], (0, 1)).all(axis=1),
+        "with a segment other than 0 and 1": ~np.isin(batch["segment_ids"], (0, 1)).all(axis=1),
+        "with an input_mask other than 0 and 1": ~np.isin(mask, (0, 1)).all(axis=1),
     }
     if "masked_lm_weights" in batch:
-        used = batch["masked_lm_weights"] > 0
-        special = np.isin(batch["masked_lm_ids"], [tokenizer.cls_id, tokenizer.sep_id, tokenizer.pad_id])
-        outside = batch["masked_lm_positions"] >= lengths[:, None]
+        used = batch["masked_lm_weights"] != 0
+        targets = batch["masked_lm_ids"]
+        special = np.isin(targets, [tokenizer.cls_id, tokenizer.sep_id, tokenizer.pad_id])
+        unknown = (targets < 0) | (targets >= tokenizer.vocab_size)
+        outside = (batch["masked_lm_positions"] < 0) | (batch["masked_lm_positions"] >= lengths[:, None])
         ordered = np.diff(batch["masked_lm_positions"], axis=1) > 0
         problems |= {
-            "with a target that is [CLS], [SEP] or padding": (used & (special | outside)).any(axis=1),
+            "with a target outside the vocabulary": (used & unknown).any(axis=1),
+            "with a target outside the example": (used & outside).any(axis=1),
+            "with a target that is [CLS], [SEP] or padding": (used & special).any(axis=1),
             "whose targets are not in order": (used[:, 1:] & ~ordered).any(axis=1),
             "with no target": ~used.any(axis=1),
         }
-    return {what: int(broken.sum()) for what, broken in problems.items()}
+    return problems
 
 
 def _disagreements(counts: Mapping[str, int], files: Sequence[Path], manifest: Manifest) -> list[str]:

@@ -32,6 +32,8 @@ def count_examples(batch: Mapping[str, np.ndarray], *, mask_id: int) -> collecti
     masked = int((now == mask_id).sum())
     unchanged = int((now == batch["masked_lm_ids"][rows, slots]).sum())
     counts.update(masked_tokens=len(rows), masked_to_mask=masked, masked_unchanged=unchanged)
+    if "token_boundary" not in batch:
+        return counts
     words = np.cumsum(batch["token_boundary"], axis=1, dtype=np.int32)[rows, positions]
     for length, number in enumerate(_run_lengths(rows, words)):
         if length:
@@ -68,9 +70,11 @@ def summarize(counts: Mapping[str, int]) -> dict[str, Any]:
         split["masked_share"] = _share(split, "masked_tokens", "example_tokens")
         mask, same = (_share(split, name, "masked_tokens") for name in ("masked_to_mask", "masked_unchanged"))
         split["replacement_shares"] = {"mask": mask, "unchanged": same, "random": round(1 - mask - same, 6)}
-        runs = [split.pop(f"masked_runs_of_{length}") for length in range(1, LONGEST_RUN + 1)]
+        runs = [split.pop(f"masked_runs_of_{length}", 0) for length in range(1, LONGEST_RUN + 1)]
         names = [*map(str, range(1, LONGEST_RUN)), f"{LONGEST_RUN} or more"]
-        split["masked_run_shares"] = {name: round(run / sum(runs), 6) for name, run in zip(names, runs, strict=True)}
+        if any(runs):
+            shares = {name: round(run / sum(runs), 6) for name, run in zip(names, runs, strict=True)}
+            split["masked_run_shares"] = shares
     return split
 
 

@@ -5,9 +5,11 @@ import pytest
 from conftest import GOLDEN
 
 from albert_tf.errors import UserError
-from albert_tf.records import encode_examples, frame
+from albert_tf.records import RECORD_FEATURES, encode_examples, frame
 from albert_tf.run_config import InspectConfig
 from data_prep.record_inspection import find_problems, inspect_records, show_example
+
+MODEL = str(GOLDEN / "tokenization" / "spiece.model")
 
 
 @pytest.fixture
@@ -34,7 +36,13 @@ def test_a_manifest_that_says_something_else_is_a_problem(alice_records, tmp_pat
 
 
 def test_the_originals_records_have_no_problem(batch, english_tokenizer):
-    assert not any(find_problems(batch, english_tokenizer).values())
+    assert not np.any(list(find_problems(batch, english_tokenizer).values()))
+
+
+def write_records(path, batch):
+    features = [feature for feature in RECORD_FEATURES if feature.name in batch]
+    path.write_bytes(b"".join(map(frame, encode_examples(batch, features))))
+    return InspectConfig(input_file=str(path), tokenizer=MODEL, num_examples=6)
 
 
 @pytest.mark.parametrize(
@@ -43,15 +51,39 @@ def test_the_originals_records_have_no_problem(batch, english_tokenizer):
         ("input_ids", (5, 7), 30_000, "with ids outside the vocabulary"),
         ("input_ids", (5, 0), 9, "that do not begin with [CLS]"),
         ("input_mask", (5, 3), 0, "whose input_mask has a gap"),
+        ("input_mask", (5, slice(0, 3)), 99, "with an input_mask other than 0 and 1"),
+        ("segment_ids", (5, 3), 2, "with a segment other than 0 and 1"),
         ("next_sentence_labels", (5, 0), 2, "with a label other than 0 and 1"),
+        ("masked_lm_ids", (5, 0), 30_000, "with a target outside the vocabulary"),
+        ("masked_lm_positions", (5, -1), 64, "with a target outside the example"),
         ("masked_lm_ids", (5, 0), 2, "with a target that is [CLS], [SEP] or padding"),
         ("masked_lm_positions", (5, 1), 1, "whose targets are not in order"),
         ("masked_lm_weights", (5, slice(None)), 0, "with no target"),
     ],
 )
-def test_each_broken_rule_is_found(batch, english_tokenizer, name, place, value, problem):
+def test_each_broken_rule_is_found(batch, tmp_path, capsys, name, place, value, problem):
     batch[name][place] = value
-    assert find_problems(batch, english_tokenizer)[problem] == 1
+    assert inspect_records(write_records(tmp_path / "records", batch)) == 1
+    printed = capsys.readouterr().out
+    assert f"Problem: 1 example(s) {problem}" in printed and "444 examples" in printed and "Example 6:" in printed
+
+
+def test_negative_ids_are_found(batch, english_tokenizer):
+    batch["input_ids"][5, 7] = -1
+    assert np.flatnonzero(find_problems(batch, english_tokenizer)["with ids outside the vocabulary"]) == [5]
+
+
+def test_records_of_which_none_is_sound_are_told(batch, tmp_path, capsys):
+    batch["segment_ids"][:, 3] = 2
+    assert inspect_records(write_records(tmp_path / "records", batch)) == 1
+    assert capsys.readouterr().out == "Problem: 445 example(s) with a segment other than 0 and 1\n"
+
+
+def test_records_without_word_boundaries_are_counted_without_runs(batch, tmp_path, capsys):
+    del batch["token_boundary"]
+    assert inspect_records(write_records(tmp_path / "records", batch)) == 0
+    printed = capsys.readouterr().out
+    assert "445 examples" in printed and "replacement shares: mask" in printed and "run shares" not in printed
 
 
 def test_an_example_reads_as_its_text(batch, english_tokenizer):
@@ -67,6 +99,5 @@ def test_records_of_mixed_lengths_are_refused(batch, tmp_path):
     path = tmp_path / "mixed"
     records = encode_examples({name: values[:3] for name, values in batch.items()}) + encode_examples(short)
     path.write_bytes(b"".join(map(frame, records)))
-    model = str(GOLDEN / "tokenization" / "spiece.model")
     with pytest.raises(UserError, match="does not hold ALBERT pre-training records of one length"):
-        inspect_records(InspectConfig(input_file=str(path), tokenizer=model))
+        inspect_records(InspectConfig(input_file=str(path), tokenizer=MODEL))
