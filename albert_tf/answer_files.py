@@ -29,8 +29,6 @@ class AnswerFile:
     def __init__(self, path: Path) -> None:
         if path.suffix not in FORMATS:
             raise UserError(f"--output must end in one of {', '.join(FORMATS)}; received {str(path)!r}")
-        if path.exists():
-            raise UserError(f"--output {str(path)!r} exists; delete it, or choose another name")
         self.progress: dict[str, Any] | None = None
         self._path = path
         self._settings: dict[str, Any] = {}
@@ -44,6 +42,9 @@ class AnswerFile:
         except OSError:
             self._stream.close()
             raise UserError(f"another process is writing {str(path)!r}") from None
+        if path.exists():  # asked under the lock: a process that finishes renames the very file that was opened here
+            self.close()
+            raise UserError(f"--output {str(path)!r} exists; delete it, or choose another name")
 
     def begin(self, settings: Mapping[str, Any]) -> None:
         """Goes back to what was committed last, or to nothing; raises UserError where that had other `settings`."""

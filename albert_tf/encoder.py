@@ -123,7 +123,7 @@ class AlbertEncoder(keras.layers.Layer):
     @classmethod
     def from_config(cls, config: dict[str, Any]) -> "AlbertEncoder":
         """Builds the encoder from `get_config`."""
-        return cls(AlbertConfig.from_dict(config.pop("config")), **config)
+        return cls(**{**config, "config": AlbertConfig.from_dict(config["config"])})
 
     def _make_attention(self) -> layers.SelfAttention:
         return layers.SelfAttention(

@@ -75,10 +75,11 @@ def locked_directory(directory: Path, *, what: str) -> Iterator[int]:
     """
     descriptor = os.open(directory, os.O_RDONLY)
     try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise UserError(f"another process is {what} {directory}; wait for it, or stop it") from None
         yield descriptor
-    except BlockingIOError:
-        raise UserError(f"another process is {what} {directory}; wait for it, or stop it") from None
     finally:
         os.close(descriptor)
 

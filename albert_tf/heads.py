@@ -59,7 +59,7 @@ class _Head(keras.layers.Layer):
     @classmethod
     def from_config(cls, config: dict[str, Any]) -> "_Head":
         """Builds the head from `get_config`."""
-        return cls(AlbertConfig.from_dict(config.pop("config")), **config)
+        return cls(**{**config, "config": AlbertConfig.from_dict(config["config"])})
 
 
 @_serializable
@@ -169,9 +169,9 @@ class QuestionAnsweringV2Head(_Head):
     def _best(self, sequence_output: tf.Tensor, p_mask: tf.Tensor, start_logits: tf.Tensor) -> dict[str, tf.Tensor]:
         """Returns the best starts and, for each, the best ends, start-major."""
         num_starts, num_ends = self._arguments["num_starts"], self._arguments["num_ends"]
-        start_scores, starts = tf.math.top_k(tf.nn.log_softmax(start_logits), num_starts)
+        start_scores, starts = _best_positions(tf.nn.log_softmax(start_logits), num_starts)
         end_log_probs = tf.nn.log_softmax(self._end_logits(sequence_output, p_mask, starts))
-        end_scores, ends = tf.math.top_k(end_log_probs, num_ends)
+        end_scores, ends = _best_positions(end_log_probs, num_ends)
         return {
             "start_top_log_probs": start_scores,
             "start_top_index": starts,
@@ -194,6 +194,14 @@ class QuestionAnsweringV2Head(_Head):
 
 def _masked(logits: tf.Tensor, p_mask: tf.Tensor) -> tf.Tensor:
     return keras.ops.cast(logits, "float32") * (1.0 - p_mask) + _IMPOSSIBLE * p_mask
+
+
+def _best_positions(log_probs: tf.Tensor, count: int) -> tuple[tf.Tensor, tf.Tensor]:
+    """Returns the best `count` scores and their places on the last axis; impossible ones fill up a short sequence."""
+    length = tf.shape(log_probs)[-1]
+    missing = [[0, 0]] * (log_probs.shape.rank - 1) + [[0, tf.maximum(0, count - length)]]
+    scores, places = tf.math.top_k(tf.pad(log_probs, missing, constant_values=_IMPOSSIBLE), count)
+    return scores, tf.minimum(places, length - 1)
 
 
 @_serializable
@@ -295,4 +303,4 @@ class AlbertWithHeads(keras.Model):
     @classmethod
     def from_config(cls, config: dict[str, Any], custom_objects: Any = None) -> "AlbertWithHeads":
         """Builds the model from `get_config`."""
-        return cls(AlbertConfig.from_dict(config.pop("config")), heads=tuple(config.pop("heads")), **config)
+        return cls(**{**config, "config": AlbertConfig.from_dict(config["config"])})

@@ -323,9 +323,8 @@ class TransformerBlock(keras.layers.Layer):
     @classmethod
     def from_config(cls, config: dict[str, Any]) -> "TransformerBlock":
         """Builds the block from `get_config`."""
-        for name in ("attention", "feed_forward"):
-            config[name] = keras.saving.deserialize_keras_object(config[name])
-        return cls(**config)
+        parts = {name: keras.saving.deserialize_keras_object(config[name]) for name in ("attention", "feed_forward")}
+        return cls(**{**config, **parts})
 
 
 def _site(depth: int, place: int) -> int:

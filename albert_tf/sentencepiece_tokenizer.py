@@ -113,8 +113,7 @@ class SentencePieceTokenizer(Tokenizer):
             ends.append(given.ends[source_end - 1])
         return AlignedText(text, starts, ends[::-1])
 
-    def encode_batch(self, texts: Sequence[str]) -> list[list[int]]:
-        """Returns the ids of each text, without special ids, on the calling thread."""
+    def _encode_batch(self, texts: Sequence[str]) -> list[list[int]]:
         normalized = [self.normalize(text) for text in texts]
         return self._processor.encode(normalized, out_type=int, num_threads=1)
 

@@ -105,14 +105,18 @@ class RowReader:
             return line.split("\t") if line else []
         begin = lines.position.offset
         csv.field_size_limit(_MAX_ROW_BYTES)
+        first = lines.read()
+        first_end = lines.position
 
         def parts() -> Iterator[str]:
+            yield first + "\n"
             while not lines.at_end() and lines.position.offset - begin < _MAX_ROW_BYTES:
                 yield lines.read() + "\n"
 
         try:
             return next(csv.reader(parts(), strict=True), [])
-        except csv.Error as error:
+        except (csv.Error, BadRow) as error:
+            lines.seek(first_end)  # an unbalanced quote costs its line, not those that it runs over
             raise BadRow(f"not CSV: {error}") from None
 
     def _texts_of_json(self, line: str) -> list[str]:
@@ -120,7 +124,7 @@ class RowReader:
             raise BadRow("it is empty")
         try:
             values = json.loads(line)
-        except (json.JSONDecodeError, RecursionError) as error:
+        except (ValueError, RecursionError) as error:  # ValueError: also a number of thousands of digits
             raise BadRow(f"not JSON: {error}") from None
         if not isinstance(values, dict):
             raise BadRow(f"a JSON object is expected, not {type(values).__name__}")
@@ -138,8 +142,12 @@ class _Lines:
 
     def __init__(self, stream: BinaryIO, start: Position) -> None:
         self._stream = stream
-        self._stream.seek(start.offset)
-        self.position = start
+        self.seek(start)
+
+    def seek(self, position: Position) -> None:
+        """Goes to a place that `position` had."""
+        self._stream.seek(position.offset)
+        self.position = position
 
     def at_end(self) -> bool:
         """Returns whether there is no further line."""
@@ -149,11 +157,15 @@ class _Lines:
 
     def read(self) -> str:
         """Returns the next line without its end; raises BadRow where it is no text."""
-        raw = self._stream.readline(_MAX_ROW_BYTES)
-        is_first = self.position.offset == 0
-        self.position = Position(self.position.offset + len(raw), self.position.line + 1)
-        if len(raw) == _MAX_ROW_BYTES and not raw.endswith(b"\n"):
-            raise UserError(f"line {self.position.line} of {self._stream.name} is longer than {_MAX_ROW_BYTES:,} bytes")
+        raw = part = self._stream.readline(_MAX_ROW_BYTES)
+        end = self.position.offset + len(raw)
+        while len(part) == _MAX_ROW_BYTES and not part.endswith(b"\n"):
+            part = self._stream.readline(_MAX_ROW_BYTES)
+            end += len(part)
+        is_first, is_whole = self.position.offset == 0, end == self.position.offset + len(raw)
+        self.position = Position(end, self.position.line + 1)
+        if not is_whole:
+            raise BadRow(f"longer than {_MAX_ROW_BYTES:,} bytes")
         try:
             text = raw.decode("utf-8-sig" if is_first else "utf-8")
         except UnicodeDecodeError as error:

@@ -128,9 +128,14 @@ class Tokenizer(abc.ABC):
         to the letter before it. Where a character becomes several pieces, its span is that of each.
         """
 
-    @abc.abstractmethod
     def encode_batch(self, texts: Sequence[str]) -> list[list[int]]:
         """Returns the ids of each text, without special ids, on the calling thread."""
+        if isinstance(texts, str | bytes):
+            raise TypeError(f"texts must be a list of strings; received one {type(texts).__name__}")
+        return self._encode_batch(texts)
+
+    @abc.abstractmethod
+    def _encode_batch(self, texts: Sequence[str]) -> list[list[int]]: ...
 
     @abc.abstractmethod
     def decode(self, ids: Sequence[int]) -> str:

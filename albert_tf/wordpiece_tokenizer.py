@@ -52,8 +52,7 @@ class WordPieceTokenizer(Tokenizer):
         """Returns the ids of one text, without special ids; a word that the vocabulary cannot spell gives `unk_id`."""
         return list(itertools.chain.from_iterable(map(self._ids_of_chunk.__getitem__, _chunks(text))))
 
-    def encode_batch(self, texts: Sequence[str]) -> list[list[int]]:
-        """Returns the ids of each text, without special ids, on the calling thread."""
+    def _encode_batch(self, texts: Sequence[str]) -> list[list[int]]:
         return [self.encode(text) for text in texts]
 
     def encode_with_offsets(self, text: str) -> tuple[list[int], list[Span]]:

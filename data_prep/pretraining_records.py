@@ -63,7 +63,7 @@ def _make_records(
 ) -> Manifest:
     directory = Path(config.output_dir)
     spill = directory / UNFINISHED_DIRECTORY
-    _open_spill(spill, {**settings, "tokenizer": tokenizer.fingerprint})
+    _open_spill(spill, {**settings, "tokenizer": tokenizer.fingerprint, "albert_tf_version": __version__})
     workers = config.num_workers or len(os.sched_getaffinity(0))
     arguments = (config, tokenizer, spill)
     try:

@@ -69,7 +69,7 @@ def worker_pool(
             "--num_workers to go on"
         ) from None
     except BaseException:
-        for process in multiprocessing.active_children():
+        for process in list((executor._processes or {}).values()):
             process.terminate()  # a task could take minutes
         raise
     finally:

@@ -1,3 +1,4 @@
+import fcntl
 import json
 
 import numpy as np
@@ -88,3 +89,21 @@ def test_bad_outputs_are_refused(tmp_path):
         AnswerFile(tmp_path / "b.jsonl")
     output.close()
     assert [file.name for file in tmp_path.iterdir()] == ["a.jsonl"]
+
+
+def test_a_file_that_is_finished_while_another_process_opens_it_stays_whole(tmp_path, monkeypatch):
+    path, flock = tmp_path / "a.jsonl", fcntl.flock
+    first = begun(path)
+    first.write(ROWS)
+
+    def finish_then_lock(*arguments):
+        first.finish()
+        first.close()
+        flock(*arguments)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(fcntl, "flock", finish_then_lock)
+        with pytest.raises(UserError, match="exists; delete it"):
+            begun(path)
+    assert len(path.read_text().splitlines()) == len(ROWS)
+    assert list(tmp_path.iterdir()) == [path]

@@ -1,7 +1,7 @@
 import pytest
 
 from albert_tf.errors import UserError
-from albert_tf.files import expand_globs, read_json, whole_directory, whole_file, write_json
+from albert_tf.files import expand_globs, locked_directory, read_json, whole_directory, whole_file, write_json
 
 
 def test_globs_and_names_are_joined_sorted_and_unique(tmp_path):
@@ -42,6 +42,16 @@ def test_json_round_trip_and_errors(tmp_path):
         read_json(tmp_path / "bad.json", what="file")
     with pytest.raises(UserError, match="does not exist"):
         read_json(tmp_path / "none.json", what="file")
+
+
+def test_a_locked_directory_keeps_others_out_and_passes_errors_on(tmp_path):
+    with locked_directory(tmp_path, what="filling"):
+        with pytest.raises(UserError, match="another process is filling"), locked_directory(tmp_path, what="filling"):
+            pass
+    with pytest.raises(BlockingIOError, match="a full pipe"), locked_directory(tmp_path, what="filling"):
+        raise BlockingIOError("a full pipe")
+    with locked_directory(tmp_path, what="filling"):
+        pass
 
 
 def test_a_directory_appears_whole_or_not_at_all(tmp_path):

@@ -69,6 +69,31 @@ def test_heads_count_their_weights():
     assert AlbertWithHeads(config).count_params() == 11_813_810
 
 
+@pytest.mark.parametrize("part", [None, "encoder", "masked_lm", "sentence_order", "question_answering_v2"])
+def test_configs_stay_usable(part):
+    model = AlbertWithHeads(checks.tiny_config(), heads=("masked_lm", "sentence_order", "question_answering_v2"))
+    layer = getattr(model, part) if part else model
+    config = layer.get_config()
+    type(layer).from_config(config)
+    assert type(layer).from_config(config).get_config() == layer.get_config() == config
+
+
+@pytest.mark.parametrize("length", [4, 5, 12])
+def test_squad_v2_takes_texts_shorter_than_its_candidates(length):
+    config = checks.tiny_config()
+    model = AlbertWithHeads(config, heads=("question_answering_v2",))
+    checks.randomize(model)
+    batch = {name: checks.random_batch(config)[name] for name in ("input_ids", "input_mask", "segment_ids")}
+    batch["p_mask"] = tf.zeros([4, 12])
+    short = model({name: value[:, :length] for name, value in batch.items()})
+    assert short["start_top_index"].shape == (4, 5) and short["end_top_index"].shape == (4, 25)
+    assert int(tf.reduce_max(short["end_top_index"])) < length
+    real = min(5, length)
+    expected = tf.sort(tf.nn.log_softmax(short["start_logits"]), direction="DESCENDING")[:, :real]
+    assert np.array_equal(short["start_top_log_probs"][:, :real], expected)
+    assert (short["start_top_log_probs"].numpy()[:, real:] < -1e29).all()
+
+
 def test_saves_and_loads_as_keras(tmp_path):
     model = AlbertWithHeads(checks.tiny_config(parameter_sharing="ffn"))
     checks.randomize(model)

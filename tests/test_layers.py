@@ -49,7 +49,9 @@ def test_padding_changes_nothing_for_the_tokens():
 
 def test_a_block_rebuilds_from_its_config():
     block = make_block()
-    again = layers.TransformerBlock.from_config(block.get_config())
+    config = block.get_config()
+    layers.TransformerBlock.from_config(config)
+    again = layers.TransformerBlock.from_config(config)  # which the first call left as it was
     assert [w.shape for w in again.weights] == [w.shape for w in block.weights]
     again.set_weights(block.get_weights())
     x, mask = tf.random.stateless_normal([2, 6, 16], [1, 2]), tf.ones([2, 6], tf.int32)

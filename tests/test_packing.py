@@ -35,3 +35,10 @@ def test_texts_are_packed_and_padded(english_tokenizer):
     assert all(value.dtype == np.int32 for value in pair.values())
     with pytest.raises(ValueError, match="shorter"):
         pack_texts(english_tokenizer, ["a", "b"], ["c"], max_seq_length=16)
+
+
+def test_one_string_is_not_taken_for_a_list_of_letters(english_tokenizer):
+    with pytest.raises(TypeError, match="texts must be a list of strings; received one str"):
+        pack_texts(english_tokenizer, "Call me.", max_seq_length=16)
+    with pytest.raises(TypeError, match="received one str"):
+        pack_texts(english_tokenizer, ["a"], "b", max_seq_length=16)

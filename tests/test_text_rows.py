@@ -63,6 +63,10 @@ def test_a_field_of_csv_may_hold_lines(tmp_path):
         ("t.jsonl", b'{"tex": "a"}', "'text' must be a string: there is no 'text'; did you mean 'tex'?"),
         ("t.jsonl", b'{"text": 3}', "'text' must be a string: it is no string"),
         ("t.jsonl", b"", "it is empty"),
+        ("t.csv", b'"broken,1', "not CSV: unexpected end of data"),
+        ("t.csv", b"caf\xe9,1", "not UTF-8"),
+        ("t.jsonl", b'{"text": "a", "n": ' + b"1" * 5_000 + b"}", "not JSON: Exceeds the limit"),
+        ("t.txt", b"a" * (2**24 + 1), "longer than 16,777,216 bytes"),
     ],
 )
 def test_bad_rows_are_told_and_do_not_hide_the_next(tmp_path, name, line, problem):
@@ -72,6 +76,16 @@ def test_bad_rows_are_told_and_do_not_hide_the_next(tmp_path, name, line, proble
     assert [row.line - header.count(b"\n") for row in rows] == [1, 2]
     assert rows[0].problem is not None and rows[0].problem.startswith(problem), rows[0].problem
     assert (rows[1].text, rows[1].problem) == ("good", None)
+
+
+def test_an_unbalanced_quote_costs_one_line(tmp_path):
+    good = [f"good {n},{n}" for n in range(1000)]
+    for broken in ('"broken,1', '"broken,1\n"x"y,2', '"broken,1\ncaf\xe9,2'):
+        content = "\n".join(["text,n", *good[:500], broken, *good[500:], ""]).encode("latin1")
+        rows = list(reader(write(tmp_path / "t.csv", content)).rows())
+        lines = [502 + n for n in range(broken.count("\n") + 1)]
+        assert [row.line for row in rows if row.problem] == lines
+        assert [row.text for row in rows if not row.problem] == [f"good {n}" for n in range(1000)]
 
 
 def test_headers_are_checked_before_anything_starts(tmp_path):

@@ -1,8 +1,10 @@
 import itertools
+import multiprocessing
 import os
 import signal
 import subprocess
 import sys
+import time
 
 import pytest
 from conftest import ROOT
@@ -55,6 +57,22 @@ def test_a_killed_worker_is_explained(descriptor):
         worker_pool(1, initializer=prepare, arguments=("",), kept_from_workers=descriptor) as pool,
     ):
         list(pool.map_unordered(kill_itself, [1]))
+
+
+def test_an_error_ends_the_workers_and_no_other_process(descriptor):
+    other = multiprocessing.get_context("spawn").Process(target=time.sleep, args=(100,))
+    other.start()
+    try:
+        with (
+            pytest.raises(RuntimeError, match="in the block"),
+            worker_pool(1, initializer=prepare, arguments=("",), kept_from_workers=descriptor) as pool,
+        ):
+            list(pool.map_unordered(label, [1]))
+            raise RuntimeError("in the block")
+        assert multiprocessing.active_children() == [other] and other.exitcode is None
+    finally:
+        other.kill()
+        other.join()
 
 
 def test_forked_workers_end_with_their_parent_and_do_not_keep_its_lock(tmp_path):
