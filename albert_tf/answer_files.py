@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from albert_tf.errors import UserError
-from albert_tf.files import read_json, write_json
+from albert_tf.files import differing_keys, read_json, write_json
 
 JSON_LINES, TSV, NPY = ".jsonl", ".tsv", ".npy"
 FORMATS = (JSON_LINES, TSV, NPY)
@@ -51,7 +51,7 @@ class AnswerFile:
         self._settings = json.loads(json.dumps(dict(settings)))
         if self._progress_file.exists():
             self.progress = read_json(self._progress_file, what="record of progress")
-            changed = [name for name, value in self._settings.items() if self.progress["settings"].get(name) != value]
+            changed = differing_keys(self.progress["settings"], self._settings)
             if changed:
                 self._stream.close()
                 raise UserError(

@@ -10,7 +10,7 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from albert_tf.errors import UserError
+from albert_tf.errors import UserError, first_line
 from albert_tf.workers import make_multi_worker_strategy, workers_of_environment
 
 _PROBE_SECONDS = 10
@@ -47,10 +47,9 @@ def _connect_tpu(
     if not outcome:
         raise UserError(f"--tpu={tpu}: no answer within {_CONNECT_SECONDS} seconds; is the TPU running and reachable?")
     if isinstance(outcome[0], Exception):
-        reason = str(outcome[0]).strip().splitlines()[0] if str(outcome[0]).strip() else type(outcome[0]).__name__
         raise UserError(
-            f"--tpu={tpu}: no TPU could be used ({reason}). On a TPU VM pass --tpu=local with a TensorFlow built for "
-            "TPUs (BUILD.md); leave the flag out to train on this machine's GPUs or CPU"
+            f"--tpu={tpu}: no TPU could be used ({first_line(outcome[0])}). On a TPU VM pass --tpu=local with a "
+            "TensorFlow built for TPUs (BUILD.md); leave the flag out to train on this machine's GPUs or CPU"
         )
     return outcome[0]
 

@@ -18,8 +18,8 @@ from albert_tf.distribution import resolve_precision
 from albert_tf.errors import UserError
 from albert_tf.export import LABELS_FILE, read_manifest
 from albert_tf.inference_graph import EMBEDDINGS, POOLED, answer_function
-from albert_tf.loading import Checkpoint, open_checkpoint
-from albert_tf.packing import join_ids
+from albert_tf.loading import Checkpoint, open_checkpoint, weights_fingerprint
+from albert_tf.packing import join_ids, pad_rows
 from albert_tf.run_config import MIN_SEQ_LENGTH
 from albert_tf.session_model import SessionModel
 from albert_tf.tokenizer import Tokenizer, load_tokenizer
@@ -101,13 +101,8 @@ class Engine:
             if output not in self.outputs:
                 raise UserError(f"this model cannot answer {output!r}; it can answer {', '.join(self.outputs)}")
             self._answers[output] = self._make_answer(output)
-        lengths = np.array([len(text.ids) for text in texts], np.int32)
-        input_ids = np.full((len(texts), lengths.max()), self.tokenizer.pad_id, np.int32)
-        segment_ids = np.zeros_like(input_ids)
-        for row, text in enumerate(texts):
-            input_ids[row, : len(text.ids)] = text.ids
-            segment_ids[row, text.first_length : len(text.ids)] = 1
-        return self._answers[output](input_ids, segment_ids, lengths)
+        rows = [(text.ids, text.first_length) for text in texts]
+        return self._answers[output](*pad_rows(rows, pad_id=self.tokenizer.pad_id))
 
     def _pack(self, first: list[int], second: list[int] | None) -> TokenizedText:
         """Joins the ids of one text, or of two."""
@@ -163,10 +158,8 @@ def load_engine(
     length = _checked_length(max_seq_length, limit=checkpoint.config.max_position_embeddings)
     dtype = tf.as_dtype(resolve_precision(precision, tf.distribute.get_strategy()))
     weights = {name.tf1_name: checkpoint.read(name.tf1_name) for name in checkpoint.names}
-    digest = hashlib.sha256(f"{json.dumps(checkpoint.config.to_dict(), sort_keys=True)} {dtype.name}".encode())
-    for name, value in weights.items():
-        digest.update(name.encode())
-        digest.update(value.tobytes())
+    config_digest = hashlib.sha256(json.dumps(checkpoint.config.to_dict(), sort_keys=True).encode()).hexdigest()
+    fingerprint = f"{weights_fingerprint(sorted(weights.items()))} {config_digest} {dtype.name}"
 
     def make_answer(output: str) -> Answer:
         function = answer_function(weights, checkpoint.config, output=output, dtype=dtype)
@@ -178,7 +171,7 @@ def load_engine(
         tokenizer,
         outputs=_outputs_of(checkpoint),
         max_seq_length=length,
-        fingerprint=f"{digest.hexdigest()} {tokenizer.fingerprint}",
+        fingerprint=f"{fingerprint} {tokenizer.fingerprint}",
         labels=checkpoint.labels,
     )
 

@@ -4,7 +4,6 @@ The graph holds plain operations, weights and the tokenizer; no optimizer, no Ke
 temporary name, checked in a fresh process, and only then renamed.
 """
 
-import hashlib
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +16,7 @@ from albert_tf.errors import UserError
 from albert_tf.export_assets import write_serving_files, write_warmup_records
 from albert_tf.export_check import CheckReport, check_saved_model
 from albert_tf.files import read_json, whole_directory, write_json
-from albert_tf.loading import Checkpoint, build_model
+from albert_tf.loading import Checkpoint, build_model, weights_fingerprint
 from albert_tf.signatures import ServedModel
 from albert_tf.tokenizer import Tokenizer
 from albert_tf.version import __version__
@@ -81,11 +80,8 @@ def _manifest(checkpoint: Checkpoint, tokenizer: Tokenizer, **facts: Any) -> dic
 
 def _fingerprints(checkpoint: Checkpoint, tokenizer: Tokenizer) -> dict[str, str]:
     """Returns SHA-256 sums of the weights with their names and shapes, and of the tokenizer."""
-    digest = hashlib.sha256()
-    for name, shape in sorted(checkpoint.shapes.items()):
-        digest.update(f"{name} {shape}\n".encode())
-        digest.update(checkpoint.read(name).tobytes())
-    return {"weights_fingerprint": digest.hexdigest(), "tokenizer_fingerprint": tokenizer.fingerprint}
+    weights = weights_fingerprint((name, checkpoint.read(name)) for name in sorted(checkpoint.shapes))
+    return {"weights_fingerprint": weights, "tokenizer_fingerprint": tokenizer.fingerprint}
 
 
 def is_export_of(directory: Path, checkpoint: Checkpoint) -> bool:

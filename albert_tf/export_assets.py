@@ -12,6 +12,7 @@ import numpy as np
 import tensorflow as tf
 from tensorflow_serving.apis import prediction_log_pb2
 
+from albert_tf.packing import pack_texts
 from albert_tf.session_model import WARMUP_FILE
 from albert_tf.signatures import RANKED_OUTPUTS
 from albert_tf.tokenizer import Tokenizer
@@ -100,14 +101,6 @@ def _warmup_inputs(
         if ranks.get("text_pair") == 2:  # choices
             inputs["text_pair"] = np.tile(inputs["text_pair"], (len(texts), 2))
         if "input_ids" in ranks:
-            inputs = _token_inputs(tokenizer, texts, max_seq_length)
+            packed = pack_texts(tokenizer, texts, max_seq_length=max_seq_length)
+            inputs = {**packed, "lengths": packed["input_mask"].sum(axis=1, dtype=np.int32)}
         yield {name: inputs[name] for name in ranks}
-
-
-def _token_inputs(tokenizer: Tokenizer, texts: tuple[str, ...], max_seq_length: int) -> dict[str, np.ndarray]:
-    rows = [[tokenizer.cls_id, *ids[: max_seq_length - 2], tokenizer.sep_id] for ids in tokenizer.encode_batch(texts)]
-    lengths = np.array([len(row) for row in rows], np.int32)
-    input_ids = np.full((len(rows), lengths.max()), tokenizer.pad_id, np.int32)
-    for i, row in enumerate(rows):
-        input_ids[i, : len(row)] = row
-    return {"input_ids": input_ids, "segment_ids": np.zeros_like(input_ids), "lengths": lengths}

@@ -2,11 +2,12 @@
 
 import contextlib
 import fcntl
+import functools
 import glob
 import json
 import os
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -33,9 +34,11 @@ def expand_globs(patterns: str, *, flag: str) -> list[Path]:
 
 @contextlib.contextmanager
 def whole_file(path: Path) -> Iterator[Path]:
-    """Yields a temporary path beside `path`; it becomes `path` when the block succeeds and is removed when it fails."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(f".{path.name}.tmp-{os.getpid()}")
+    """Yields a temporary path beside `path`; it becomes `path` when the block succeeds and is removed when it fails.
+
+    Its name begins with a dot; what a killed process has left of that kind is removed.
+    """
+    temporary = _temporary(path)
     try:
         yield temporary
         with open(temporary, "rb+") as stream:
@@ -51,11 +54,7 @@ def whole_directory(path: Path) -> Iterator[Path]:
 
     Its temporary name begins with a dot; what a killed process has left of that kind is removed.
     """
-    path.parent.mkdir(parents=True, exist_ok=True)
-    for abandoned in path.parent.glob(f".{path.name}.tmp-*"):
-        if not os.path.exists(f"/proc/{abandoned.name.rpartition('-')[2]}"):
-            shutil.rmtree(abandoned, ignore_errors=True)
-    temporary = path.with_name(f".{path.name}.tmp-{os.getpid()}")
+    temporary = _temporary(path)
     try:
         yield temporary
         for file in temporary.rglob("*"):
@@ -65,6 +64,25 @@ def whole_directory(path: Path) -> Iterator[Path]:
         os.rename(temporary, path)
     finally:
         shutil.rmtree(temporary, ignore_errors=True)
+
+
+def _temporary(path: Path) -> Path:
+    """Returns the temporary name of `path` in this process, and removes those of processes that are no more."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    for found in _temporaries_before(path.parent):
+        name, _, process = found.name.rpartition(".tmp-")
+        if name == f".{path.name}" and not os.path.exists(f"/proc/{process}"):
+            if found.is_dir():
+                shutil.rmtree(found, ignore_errors=True)
+            else:
+                found.unlink(missing_ok=True)
+    return path.with_name(f".{path.name}.tmp-{os.getpid()}")
+
+
+@functools.cache
+def _temporaries_before(directory: Path) -> list[Path]:
+    """Returns the temporaries in a directory; listed once in a process, as it may write thousands of files there."""
+    return list(directory.glob(".*.tmp-*"))
 
 
 @contextlib.contextmanager
@@ -82,6 +100,11 @@ def locked_directory(directory: Path, *, what: str) -> Iterator[int]:
         yield descriptor
     finally:
         os.close(descriptor)
+
+
+def differing_keys(recorded: Mapping[str, Any], asked: Mapping[str, Any]) -> list[str]:
+    """Returns the keys of either whose values differ; a key that is absent has the value None."""
+    return [key for key in {**recorded, **asked} if recorded.get(key) != asked.get(key)]
 
 
 def write_json(path: Path, value: Any) -> None:

@@ -11,7 +11,7 @@ import tensorflow as tf
 import tensorflow_text
 from sentencepiece import sentencepiece_model_pb2
 
-from albert_tf.normalization import Step, character_ranges, is_combining, is_nonspacing_mark
+from albert_tf.normalization import Step, hex_character_class, is_combining, is_nonspacing_mark
 from albert_tf.sentencepiece_tokenizer import WORD_BOUNDARY
 from albert_tf.tokenizer import SentencePieceTokenizer, Tokenizer, WordPieceTokenizer
 from albert_tf.wordpiece_tokenizer import CONTINUATION, IDEOGRAPHS, MAX_WORD_CHARACTERS, is_dropped, is_punctuation
@@ -42,7 +42,7 @@ class GraphTokenizer(tf.Module, abc.ABC):
         super().__init__(name="tokenizer")
         settings = tokenizer.settings
         self._mask = re.escape(tokenizer.vocabulary[tokenizer.mask_id])
-        self._spaces = _character_class(str.isspace) + "+"
+        self._spaces = hex_character_class(str.isspace) + "+"
         self._lower = (
             _Corrected(lambda text: tf.strings.lower(text, "utf-8"), str.lower) if settings.lower_case else None
         )
@@ -98,8 +98,8 @@ class _GraphSentencePiece(GraphTokenizer):
         model = _with_mask_stand_in(tokenizer.model, tokenizer.mask_id)
         self._sentencepiece = tensorflow_text.SentencepieceTokenizer(model=model, out_type=tf.int32)
         self._decompose = _decomposing("NFKD") if tokenizer.settings.strip_accents else None
-        self._combining = _character_class(is_combining) + "+"
-        self._blank = _character_class(lambda c: _may_be_blank(c) and not tokenizer.encode(c))
+        self._combining = hex_character_class(is_combining) + "+"
+        self._blank = hex_character_class(lambda c: _may_be_blank(c) and not tokenizer.encode(c))
 
     def _normalize_clean(self, text: tf.Tensor) -> tf.Tensor:
         # tf.strings.lower would cut the text at a NUL, which SentencePiece does not know either.
@@ -154,10 +154,10 @@ class _GraphWordPiece(GraphTokenizer):
             token_out_type=tf.int32,
             no_pretokenization=True,
         )
-        self._dropped = _character_class(lambda c: is_dropped(c) and unicodedata.category(c) != "Cs") + "+"
+        self._dropped = hex_character_class(lambda c: is_dropped(c) and unicodedata.category(c) != "Cs") + "+"
         self._decompose = _decomposing("NFD") if tokenizer.settings.strip_accents else None
-        self._marks = _character_class(is_nonspacing_mark) + "+"
-        self._single_character_words = f"([{IDEOGRAPHS}{_MASK_STAND_IN}]|{_character_class(is_punctuation)})"
+        self._marks = hex_character_class(is_nonspacing_mark) + "+"
+        self._single_character_words = f"([{IDEOGRAPHS}{_MASK_STAND_IN}]|{hex_character_class(is_punctuation)})"
 
     def _normalize_clean(self, text: tf.Tensor) -> tf.Tensor:
         text = tf.strings.regex_replace(text, self._dropped, "")
@@ -253,8 +253,3 @@ def _with_mask_stand_in(model: bytes, mask_id: int) -> bytes:
     proto.pieces[mask_id].piece = _MASK_STAND_IN
     proto.pieces[mask_id].type = proto.SentencePiece.USER_DEFINED
     return proto.SerializeToString(deterministic=True)
-
-
-def _character_class(contains: Callable[[str], bool]) -> str:
-    """Returns an RE2 character class; its own \\s, \\p{Mn} and \\p{P} are other sets than Python's."""
-    return "[" + "".join(rf"\x{{{first:x}}}-\x{{{last:x}}}" for first, last in character_ranges(contains)) + "]"

@@ -15,8 +15,7 @@ from tensorflow_serving.apis import (
     prediction_service_pb2_grpc,
 )
 
-from albert_tf.model_info import metadata_response, status_response
-from albert_tf.predict_service import PredictService, RequestError
+from albert_tf.predict_service import PredictService, RequestError, metadata_response, status_response
 
 
 def make_grpc_server(service: PredictService, *, max_body_bytes: int) -> grpc.Server:

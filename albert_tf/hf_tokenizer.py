@@ -8,7 +8,6 @@ equally likely, the other one may be taken.
 import base64
 import json
 import unicodedata
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +16,7 @@ from sentencepiece import sentencepiece_model_pb2
 from albert_tf import wordpiece_tokenizer
 from albert_tf.errors import UserError
 from albert_tf.files import read_json, whole_file, write_json
-from albert_tf.normalization import character_ranges, is_combining, is_nonspacing_mark
+from albert_tf.normalization import hex_character_class, is_combining, is_nonspacing_mark
 from albert_tf.sentencepiece_tokenizer import WORD_BOUNDARY, SentencePieceTokenizer
 from albert_tf.tokenizer_base import Tokenizer, TokenizerSettings
 from albert_tf.wordpiece_tokenizer import CONTINUATION, IDEOGRAPHS, MAX_WORD_CHARACTERS, WordPieceTokenizer
@@ -195,9 +194,9 @@ def _describe_sentencepiece(tokenizer: SentencePieceTokenizer) -> _Json:
         raise UserError("only unigram models of SentencePiece can be written as tokenizer.json")
     if not (spec.add_dummy_prefix and spec.remove_extra_whitespaces and spec.escape_whitespaces):
         raise UserError("only SentencePiece models that add a space in front and merge spaces can be tokenizer.json")
-    steps = [_replace(_class(str.isspace) + "+", " ")]
+    steps = [_replace(hex_character_class(str.isspace) + "+", " ")]
     if tokenizer.settings.strip_accents:
-        steps += [{"type": "NFKD"}, _replace(_class(is_combining) + "+", "")]
+        steps += [{"type": "NFKD"}, _replace(hex_character_class(is_combining) + "+", "")]
     if tokenizer.settings.lower_case:
         steps.append({"type": "Lowercase"})
     if spec.precompiled_charsmap:
@@ -216,14 +215,14 @@ def _describe_sentencepiece(tokenizer: SentencePieceTokenizer) -> _Json:
 
 def _describe_wordpiece(tokenizer: Tokenizer) -> _Json:
     # A lone surrogate cannot stand in a file.
-    dropped = _class(lambda c: wordpiece_tokenizer.is_dropped(c) and unicodedata.category(c) != "Cs")
+    dropped = hex_character_class(lambda c: wordpiece_tokenizer.is_dropped(c) and unicodedata.category(c) != "Cs")
     steps = [_replace(dropped + "+", "")]
     if tokenizer.settings.lower_case:
         steps.append({"type": "Lowercase"})
     if tokenizer.settings.strip_accents:
-        steps += [{"type": "NFD"}, _replace(_class(is_nonspacing_mark) + "+", "")]
-    words = _class(wordpiece_tokenizer.is_punctuation)
-    splits = [(f"[{IDEOGRAPHS}]|{words}", "Isolated"), (_class(str.isspace) + "+", "Removed")]
+        steps += [{"type": "NFD"}, _replace(hex_character_class(is_nonspacing_mark) + "+", "")]
+    words = hex_character_class(wordpiece_tokenizer.is_punctuation)
+    splits = [(f"[{IDEOGRAPHS}]|{words}", "Isolated"), (hex_character_class(str.isspace) + "+", "Removed")]
     return {
         "normalizer": {"type": "Sequence", "normalizers": steps},
         "pre_tokenizer": {
@@ -246,8 +245,3 @@ def _describe_wordpiece(tokenizer: Tokenizer) -> _Json:
 
 def _replace(pattern: str, content: str) -> _Json:
     return {"type": "Replace", "pattern": {"Regex": pattern}, "content": content}
-
-
-def _class(contains: Callable[[str], bool]) -> str:
-    """Returns a character class in the syntax of Oniguruma, which tokenizers uses."""
-    return "[" + "".join(rf"\x{{{first:x}}}-\x{{{last:x}}}" for first, last in character_ranges(contains)) + "]"

@@ -3,8 +3,8 @@
 import dataclasses
 
 from albert_tf.errors import UserError
-from albert_tf.run_config import PRECISIONS, option
-from albert_tf.weight_maps import LABEL_HEADS
+from albert_tf.options import label_head_option, longest_input_option, option
+from albert_tf.run_config import PRECISIONS
 
 ANSWERS = ("pooled_embedding", "mean_embedding", "cls_embedding", "sequence_classification", "token_classification",
            "sentence_order")  # fmt: skip
@@ -23,18 +23,12 @@ class InferenceConfig:
         "Model: output directory of a run, TF1 checkpoint, Hugging Face directory, or a file in one.", default=None
     )
     saved_model_dir: str | None = option("Instead of --checkpoint: an export, <output_dir>/<version>.", default=None)
-    label_head: str | None = option(
-        "Which head `output_weights` of a TF1 checkpoint is. Unset: sequence_classification.",
-        default=None,
-        choices=LABEL_HEADS,
-    )
+    label_head: str | None = label_head_option()
     answer: str = option("What to compute for each text.", default="pooled_embedding", choices=ANSWERS)
     input_format: str | None = option("Unset: by the name of the file.", default=None, choices=INPUT_FORMATS)
     text_column: str = option("Column, or key of the JSON objects, that holds the text.", default="text")
     pair_column: str | None = option("Column or key of the second text of a pair.", default=None)
-    max_seq_length: int | None = option(
-        "Longest input in tokens, [CLS] and [SEP] included. Unset: the model's positions.", default=None
-    )
+    max_seq_length: int | None = longest_input_option()
     long_texts: str = option(
         "What to do with a text that is longer: stop with its line, cut its end, or leave it out. The last two count.",
         default="refuse",

@@ -8,13 +8,19 @@ from pathlib import Path
 from typing import NamedTuple
 
 import tensorflow as tf
-from google.protobuf.message import DecodeError
 from tqdm import tqdm
 
 from albert_tf.dynamic_masking import DynamicMasking
 from albert_tf.errors import UserError
 from albert_tf.manifest import RecordsDirectory
-from albert_tf.records import RECORD_FEATURES, UNMASKED_FEATURES, RecordFeature, count_records, read_records
+from albert_tf.records import (
+    RECORD_FEATURES,
+    UNMASKED_FEATURES,
+    RecordFeature,
+    count_records,
+    decode_example,
+    read_records,
+)
 
 OUTSIDE_VOCABULARY = "a token id outside the vocabulary"  # the message of a failing batch begins so
 
@@ -88,13 +94,13 @@ def _record_lengths(record: bytes, file: Path, features: Sequence[RecordFeature]
     """Returns the lengths of a record's features by the setting that gives them."""
     # Without a TensorFlow operation, since several workers must be joined before the first.
     try:
-        parsed = tf.train.Example.FromString(record).features.feature
-    except DecodeError:
+        parsed = decode_example(record)
+    except UserError:
         parsed = {}
     lengths: dict[str, int] = {}
     for feature in features:
-        values = parsed.get(feature.name, tf.train.Feature())
-        length = len(values.int64_list.value if feature.dtype == "int64" else values.float_list.value)
+        values = parsed.get(feature.name)
+        length = len(values) if values is not None and values.dtype == feature.dtype else 0
         if length == 0 or lengths.setdefault(feature.length or "", length) != length:
             names = ", ".join(f.name for f in features)
             raise UserError(f"{file} does not hold ALBERT pre-training records: each needs the features {names} "

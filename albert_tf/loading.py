@@ -5,8 +5,9 @@ lacks, and what the checkpoint has and nothing uses, is an error that lists name
 """
 
 import dataclasses
+import hashlib
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -20,10 +21,8 @@ from albert_tf.encoder import AlbertEncoder
 from albert_tf.errors import UserError
 from albert_tf.foreign_checkpoints import HUGGING_FACE, Found, find_checkpoint
 from albert_tf.heads import AlbertWithHeads
-from albert_tf.tokenizer import TOKENIZER_DIRECTORY, Tokenizer, load_tokenizer
+from albert_tf.tokenizer import TOKENIZER_DIRECTORY, Tokenizer, holds_tokenizer, load_tokenizer
 from albert_tf.weight_maps import OUTPUT_WEIGHTS, WeightName, weight_names
-
-_TOKENIZER_FILES = ("tokenizer_settings.json", "*.model", "vocab*.txt", "tokenizer.json")
 
 # What every checkpoint may hold beside weights: step, optimizer slots, TensorFlow's own entries, buffers of positions.
 _INERT = re.compile(
@@ -67,7 +66,7 @@ class Checkpoint(Found):
     def tokenizer_directory(self) -> Path | None:
         """The directory of the tokenizer that stands beside the weights, if there is one."""
         places = [place for directory in self.directories for place in (directory / TOKENIZER_DIRECTORY, directory)]
-        return next((place for place in places if any(any(place.glob(name)) for name in _TOKENIZER_FILES)), None)
+        return next((place for place in places if holds_tokenizer(place)), None)
 
     def require_same_computation(self, config: AlbertConfig) -> None:
         """Raises UserError unless `config` uses the weights as this checkpoint's configuration does.
@@ -160,6 +159,15 @@ def _match(found: Found, allowed: re.Pattern[str]) -> Checkpoint:
 def _enumerate(names: Sequence[str]) -> str:
     listed = ", ".join(names[:10])
     return listed if len(names) <= 10 else f"{listed} and {len(names) - 10} more"
+
+
+def weights_fingerprint(weights: Iterable[tuple[str, np.ndarray]]) -> str:
+    """Returns the SHA-256 of weights with their names and shapes; `weights` are in the order of their names."""
+    digest = hashlib.sha256()
+    for name, value in weights:
+        digest.update(f"{name} {value.shape}\n".encode())
+        digest.update(value.tobytes())
+    return digest.hexdigest()
 
 
 def assign_weights(variables: Mapping[str, tf.Variable], checkpoint: Checkpoint) -> None:

@@ -86,6 +86,11 @@ def character_class(contains: Callable[[str], bool]) -> str:
     return "".join(rf"\U{first:08x}-\U{last:08x}" for first, last in character_ranges(contains))
 
 
+def hex_character_class(contains: Callable[[str], bool]) -> str:
+    """Returns the same as a class of RE2 and Oniguruma, whose \\s, \\p{Mn} and \\p{P} are other sets than Python's."""
+    return "[" + "".join(rf"\x{{{first:x}}}-\x{{{last:x}}}" for first, last in character_ranges(contains)) + "]"
+
+
 def character_ranges(contains: Callable[[str], bool]) -> list[tuple[int, int]]:
     """Returns the ranges of code points, ends included, for which `contains` is true."""
     ranges: list[tuple[int, int]] = []

@@ -5,11 +5,26 @@ import math
 from typing import Any
 
 from albert_tf.errors import UserError
+from albert_tf.weight_maps import LABEL_HEADS
 
 
 def option(help_text: str, *, default: Any = dataclasses.MISSING, choices: tuple[str, ...] | None = None) -> Any:
     """Declares a dataclass field that is a flag with this help text."""
     return dataclasses.field(default=default, metadata={"help": help_text, "choices": choices})
+
+
+def label_head_option() -> Any:
+    """Declares the flag --label_head of the commands that read checkpoints."""
+    return option(
+        "Which head the output_weights of a TF1 checkpoint is. Unset: sequence_classification.",
+        default=None,
+        choices=LABEL_HEADS,
+    )
+
+
+def longest_input_option() -> Any:
+    """Declares the flag --max_seq_length of the commands that answer texts."""
+    return option("Longest input in tokens, [CLS] and [SEP] included. Unset: the model's positions.", default=None)
 
 
 def require(config: Any, name: str, *, at_least: float, at_most: float = math.inf) -> None:

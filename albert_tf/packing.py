@@ -33,10 +33,17 @@ def pack_texts(
         join_ids(a, b, cls_id=cls_id, sep_id=sep_id, max_seq_length=max_seq_length)
         for a, b in zip(first, second, strict=True)
     ]
-    input_ids = np.full((len(rows), max((len(ids) for ids, _ in rows), default=0)), tokenizer.pad_id, np.int32)
-    input_mask, segment_ids = np.zeros_like(input_ids), np.zeros_like(input_ids)
+    input_ids, segment_ids, lengths = pad_rows(rows, pad_id=tokenizer.pad_id)
+    input_mask = (np.arange(input_ids.shape[1]) < lengths[:, None]).astype(np.int32)
+    return {"input_ids": input_ids, "input_mask": input_mask, "segment_ids": segment_ids}
+
+
+def pad_rows(rows: Sequence[tuple[Sequence[int], int]], *, pad_id: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Returns `input_ids` and `segment_ids` [rows, longest] and `lengths` [rows], int32, of what `join_ids` gave."""
+    lengths = np.array([len(ids) for ids, _ in rows], np.int32)
+    input_ids = np.full((len(rows), lengths.max(initial=0)), pad_id, np.int32)
+    segment_ids = np.zeros_like(input_ids)
     for row, (ids, first_length) in enumerate(rows):
         input_ids[row, : len(ids)] = ids
-        input_mask[row, : len(ids)] = 1
         segment_ids[row, first_length : len(ids)] = 1
-    return {"input_ids": input_ids, "input_mask": input_mask, "segment_ids": segment_ids}
+    return input_ids, segment_ids, lengths

@@ -16,8 +16,7 @@ import tensorflow as tf
 from absl import logging
 from google.protobuf import json_format
 
-from albert_tf.model_info import signature_map, status_response
-from albert_tf.predict_service import PredictService, RequestError
+from albert_tf.predict_service import PredictService, RequestError, signature_map, status_response
 
 _PATH = re.compile(r"/v1/models/([^/:]+)(?:/versions/(\d{1,18}))?(:predict|/metadata)?")
 _HTTP_STATUS = {

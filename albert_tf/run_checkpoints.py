@@ -14,7 +14,7 @@ import tensorflow as tf
 from absl import logging
 
 from albert_tf.checkpoints import CHECKPOINT_NAME, point_to
-from albert_tf.errors import UserError
+from albert_tf.errors import UserError, first_line
 from albert_tf.files import read_json, write_json
 from albert_tf.optimizers import AlbertOptimizer
 
@@ -82,12 +82,11 @@ class RunCheckpoints:
                 self._checkpoint.read(str(self._prefix(step))).assert_consumed()
             except (AssertionError, ValueError) as error:
                 raise UserError(
-                    f"{self._prefix(step)} does not fit this model ({str(error).splitlines()[0]}); "
-                    "choose another --output_dir"
+                    f"{self._prefix(step)} does not fit this model ({first_line(error)}); choose another --output_dir"
                 ) from None
             except (tf.errors.OpError, IndexError, RuntimeError) as error:  # all of these come from its reader
                 logging.warning("%s is damaged (%s); it is set aside as %s* and the checkpoint before it is used",
-                                self._prefix(step), str(error).splitlines()[0], DAMAGED_PREFIX)  # fmt: skip
+                                self._prefix(step), first_line(error), DAMAGED_PREFIX)  # fmt: skip
                 damaged.append(step)
                 continue
             if self._writes:

@@ -6,9 +6,8 @@ from typing import ClassVar
 
 from albert_tf.errors import UserError
 from albert_tf.manifest import PAIR_TASKS
-from albert_tf.options import option
+from albert_tf.options import label_head_option, option
 from albert_tf.options import require as _require
-from albert_tf.weight_maps import LABEL_HEADS
 
 INVALID_BYTES = ("refuse", "replace")
 DOCUMENT_MODES = ("blank_line", "heading", "file", "line")
@@ -30,6 +29,9 @@ MIN_RECORD_LENGTH = 16  # [CLS] A [SEP] B [SEP] with a few words in each segment
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class TextConfig:
     """How raw text is read; shared by the commands that read it."""
+
+    # What says where things lie: a result's record holds the inputs' identity instead.
+    PLACES: ClassVar[tuple[str, ...]] = ("input_file", "tfds_name", "tfds_split", "tfds_data_dir", "output_dir")
 
     output_dir: str = option("Where to write.")
     input_file: str | None = option(
@@ -337,11 +339,7 @@ class ConvertConfig:
         choices=CHECKPOINT_FORMATS,
     )
     target_format: str | None = option("As --source_format. Unset: native.", default=None, choices=CHECKPOINT_FORMATS)
-    label_head: str | None = option(
-        "Which head the output_weights of a TF1 checkpoint is. Unset: sequence_classification.",
-        default=None,
-        choices=LABEL_HEADS,
-    )
+    label_head: str | None = label_head_option()
     include_optimizer: bool = option("Convert the optimizer's moments too (native and TF1).", default=False)
     allow_missing: str | None = option(
         "Regular expression of the source's names that may be missing or unused. Unset: none.", default=None

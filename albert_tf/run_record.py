@@ -13,7 +13,7 @@ from absl import logging
 from albert_tf.checkpoints import CONFIG_FILE
 from albert_tf.config import AlbertConfig
 from albert_tf.errors import UserError
-from albert_tf.files import read_json, write_json
+from albert_tf.files import differing_keys, read_json, write_json
 from albert_tf.run_checkpoints import saved_steps
 from albert_tf.tokenizer import TOKENIZER_DIRECTORY, Tokenizer, load_tokenizer
 from albert_tf.version import __version__
@@ -30,7 +30,7 @@ def check_same_run(
         return
     for name, values in ((CONFIG_FILE, config.to_dict()), (RUN_CONFIG_FILE, run_config)):
         recorded = read_json(directory / name, what="record of the run")
-        different = [key for key in {**recorded, **values} if recorded.get(key) != values.get(key)]
+        different = differing_keys(recorded, values)
         if different:
             key = different[0]
             raise UserError(
@@ -70,7 +70,7 @@ def note_environment(directory: Path, *, step: int, strategy: tf.distribute.Stra
     now = _environment(strategy)
     if recorded:
         before = {key: value for key, value in recorded[-1].items() if key != "from_step"}
-        different = [key for key in {**before, **now} if before.get(key) != now.get(key)]
+        different = differing_keys(before, now)
         if not different:
             return
         changes = "; ".join(f"{key}: {before.get(key)} before, {now.get(key)} now" for key in different)

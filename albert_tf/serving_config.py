@@ -3,9 +3,8 @@
 import dataclasses
 
 from albert_tf.errors import UserError
-from albert_tf.options import option, require
+from albert_tf.options import label_head_option, longest_input_option, option, require
 from albert_tf.run_config import MIN_SEQ_LENGTH
-from albert_tf.weight_maps import LABEL_HEADS
 
 EXPORT_PRECISIONS = ("float32", "bfloat16")
 
@@ -18,16 +17,10 @@ class ExportConfig:
         "What to export: output directory of a run, TF1 checkpoint, Hugging Face directory, or a file in one.",
         default=None,
     )
-    label_head: str | None = option(
-        "Which head `output_weights` of a TF1 checkpoint is. Unset: sequence_classification.",
-        default=None,
-        choices=LABEL_HEADS,
-    )
+    label_head: str | None = label_head_option()
     output_dir: str | None = option("Where to write; the SavedModel goes to <output_dir>/<version>.", default=None)
     version: int = option("Version number, as TensorFlow Serving counts them.", default=1)
-    max_seq_length: int | None = option(
-        "Longest input in tokens, [CLS] and [SEP] included. Unset: the model's positions.", default=None
-    )
+    max_seq_length: int | None = longest_input_option()
     precision: str = option(
         "Of the graph's weights and computation; answers are float32.", default="float32", choices=EXPORT_PRECISIONS
     )

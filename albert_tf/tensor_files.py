@@ -15,7 +15,7 @@ import safetensors
 import safetensors.numpy
 import tensorflow as tf
 
-from albert_tf.errors import UserError
+from albert_tf.errors import UserError, first_line
 from albert_tf.files import write_json
 
 SAFETENSORS_FILE = "model.safetensors"
@@ -51,7 +51,7 @@ class TensorFlowTensors:
             self._reader = tf.train.load_checkpoint(prefix)
             shapes = self._reader.get_variable_to_shape_map()
         except _READ_ERRORS as error:
-            raise UserError(f"checkpoint {prefix!r} cannot be read: {_first_line(error)}") from None
+            raise UserError(f"checkpoint {prefix!r} cannot be read: {first_line(error)}") from None
         self.shapes: dict[str, tuple[int, ...]] = {name: tuple(shape) for name, shape in shapes.items()}
 
     def read(self, name: str) -> np.ndarray:
@@ -59,7 +59,7 @@ class TensorFlowTensors:
         try:
             value = self._reader.get_tensor(name)
         except _READ_ERRORS as error:
-            raise UserError(f"checkpoint {self.prefix!r} cannot be read: {_first_line(error)}") from None
+            raise UserError(f"checkpoint {self.prefix!r} cannot be read: {first_line(error)}") from None
         return as_stored_here(value, what=f"{self.prefix}: {name}")
 
 
@@ -73,7 +73,7 @@ class SafetensorsTensors:
             try:
                 handle = safetensors.safe_open(str(file), framework="numpy", backend="pread")
             except (safetensors.SafetensorError, OSError) as error:
-                raise UserError(f"{file} is not a whole safetensors file: {_first_line(error)}") from None
+                raise UserError(f"{file} is not a whole safetensors file: {first_line(error)}") from None
             for name in handle.keys():  # noqa: SIM118 - the handle is not a mapping
                 self._handles[name] = handle
                 self.shapes[name] = tuple(handle.get_slice(name).get_shape())
@@ -190,7 +190,7 @@ def _save_safetensors(arrays: dict[str, np.ndarray], path: Path) -> None:
         safetensors.numpy.save_file(arrays, path, metadata={"format": "pt"})  # transformers asks for the metadata
         path.chmod(path.parent.stat().st_mode & 0o666)  # the library's file is readable by its owner only
     except safetensors.SafetensorError as error:
-        raise UserError(f"{path} could not be written ({_first_line(error)}); is the disk full?") from None
+        raise UserError(f"{path} could not be written ({first_line(error)}); is the disk full?") from None
 
 
 def write_tensorflow(prefix: str, tensors: NamedArrays) -> None:
@@ -206,7 +206,7 @@ def write_tensorflow(prefix: str, tensors: NamedArrays) -> None:
             )
         tf.raw_ops.MergeV2Checkpoints(checkpoint_prefixes=written, destination_prefix=prefix, delete_old_dirs=False)
     except tf.errors.OpError as error:
-        raise UserError(f"{prefix} could not be written ({_first_line(error)}); is the disk full?") from None
+        raise UserError(f"{prefix} could not be written ({first_line(error)}); is the disk full?") from None
 
 
 def _in_parts(tensors: NamedArrays) -> Iterator[Iterator[tuple[str, Any]]]:
@@ -239,7 +239,3 @@ def native_key(name: str) -> str:
         return name + _VALUE_SUFFIX
     child = "slots" if name.endswith(SLOT_SUFFIXES) else "weights"
     return f"{child}/{name.replace('.', '..').replace('/', '.S')}{_VALUE_SUFFIX}"
-
-
-def _first_line(error: BaseException) -> str:
-    return str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__

@@ -14,10 +14,13 @@ __all__ = [
     "Tokenizer",
     "TokenizerSettings",
     "WordPieceTokenizer",
+    "holds_tokenizer",
     "load_tokenizer",
 ]
 
 TOKENIZER_DIRECTORY = "tokenizer"  # in a directory of records, and beside checkpoints
+
+_RELEASED = ("*.model", "vocab*.txt")  # names of models in the released archives
 
 _KINDS: dict[str, type[Tokenizer]] = {kind.kind: kind for kind in (SentencePieceTokenizer, WordPieceTokenizer)}
 
@@ -41,13 +44,19 @@ def load_tokenizer(path: str | Path, *, lower_case: bool | None = None, strip_ac
     return _KINDS[kind].load(file, lower_case=lower_case, strip_accents=strip_accents)
 
 
+def holds_tokenizer(directory: Path) -> bool:
+    """Returns whether `load_tokenizer` finds a tokenizer, whole or not, in a directory."""
+    patterns = (SETTINGS_FILE, TOKENIZER_FILE, *(kind.file_name for kind in _KINDS.values()), *_RELEASED)
+    return any(any(directory.glob(pattern)) for pattern in patterns)
+
+
 def _model_file(directory: Path) -> Path:
     """Returns the model in a directory; the released archives name theirs 30k-clean.model and vocab_chinese.txt."""
     saved = directory / SETTINGS_FILE
     if saved.exists() and (kind := _KINDS.get(read_settings(saved)[0])):
         return directory / kind.file_name
-    for found in ([directory / kind.file_name for kind in _KINDS.values()], [*directory.glob("*.model")],
-                  [*directory.glob("vocab*.txt")]):  # fmt: skip
+    for found in ([directory / kind.file_name for kind in _KINDS.values()],
+                  *([*directory.glob(pattern)] for pattern in _RELEASED)):  # fmt: skip
         found = [file for file in found if file.is_file()]
         if len(found) == 1:
             return found[0]

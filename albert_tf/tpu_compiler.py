@@ -15,7 +15,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from albert_tf.errors import UserError
+from albert_tf.errors import UserError, first_line
 from albert_tf.options import option, require
 
 # Topologies of the smallest slices, with the HBM of what is one replica under TPUStrategy: a core of v3, a chip of the
@@ -161,7 +161,7 @@ def _compile(serialized: bytes, chip: str, *, fast: bool) -> Compiled:
             full = _OUT_OF_MEMORY.search(str(error))
             if full:
                 return Compiled(chip=chip, dynamic_shapes=dynamic, out_of_memory=f"{full[1]} of {full[2]}")
-            return Compiled(chip=chip, dynamic_shapes=dynamic, error=str(error).splitlines()[0])
+            return Compiled(chip=chip, dynamic_shapes=dynamic, error=first_line(error))
     memory = executable.get_compiled_memory_stats()
     return Compiled(
         chip=chip,

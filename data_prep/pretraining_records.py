@@ -13,7 +13,7 @@ from absl import logging
 from tqdm import tqdm
 
 from albert_tf.errors import UserError
-from albert_tf.files import locked_directory, read_json, whole_file, write_json
+from albert_tf.files import differing_keys, locked_directory, read_json, whole_file, write_json
 from albert_tf.manifest import MANIFEST_FILE, TOKEN_COUNTS_FILE, UNFINISHED_DIRECTORY, Manifest, Shard
 from albert_tf.run_config import RecordsConfig
 from albert_tf.tokenizer import TOKENIZER_DIRECTORY, Tokenizer, load_tokenizer
@@ -26,9 +26,8 @@ from data_prep.work_units import UnitResult, UnitTask, pack_units, run_unit, sta
 from data_prep.worker_pool import WorkerKilledError, WorkerPool, worker_pool
 
 _SPILL_SETTINGS_FILE = "settings.json"
-# Settings that do not decide a byte of the result, and those that the inputs' identity stands for.
-_NOT_DECIDING = ("input_file", "tfds_name", "tfds_split", "tfds_data_dir", "output_dir", "spm_model_file",
-                 "vocab_file", "do_lower_case", "dry_run", "num_workers", "max_unknown_share")  # fmt: skip
+# Settings that do not decide a byte of the result, and those that the tokenizer's fingerprint stands for.
+_NOT_DECIDING = ("spm_model_file", "vocab_file", "do_lower_case", "dry_run", "num_workers", "max_unknown_share")
 _TOKENS_THAT_JUDGE = 1000  # so many pieces are enough to tell that the vocabulary is wrong
 
 
@@ -47,10 +46,6 @@ def create_records(config: RecordsConfig) -> Manifest:
         finished = _finished_manifest(directory, settings, tokenizer)
         manifest = finished or _make_records(config, sources, tokenizer, settings, lock)
         shutil.rmtree(directory / UNFINISHED_DIRECTORY, ignore_errors=True)
-        for place in (directory, directory / TOKENIZER_DIRECTORY):
-            for temporary in place.glob(".*.tmp-*"):  # of a run that was killed
-                if temporary.is_file():
-                    temporary.unlink()
     if finished:
         logging.info("%s holds these records already; nothing to do.", directory)
         return finished
@@ -99,7 +94,7 @@ def _open_spill(spill: Path, settings: dict[str, Any]) -> None:
     path = spill / _SPILL_SETTINGS_FILE
     if path.exists():
         recorded = read_json(path, what="settings of an unfinished run")
-        different = [name for name in settings if recorded.get(name) != settings[name]]
+        different = differing_keys(recorded, settings)
         if different:
             raise UserError(
                 f"{spill.parent} holds the unfinished work of a run with another {', '.join(different)}; repeat that "
@@ -114,7 +109,7 @@ def _open_spill(spill: Path, settings: dict[str, Any]) -> None:
 def _settings(config: RecordsConfig, sources: Sequence[TextSource]) -> dict[str, Any]:
     """Returns what decides the bytes of the result, for the manifest; the number of processes does not."""
     settings = dataclasses.asdict(config)
-    for name in _NOT_DECIDING:
+    for name in (*config.PLACES, *_NOT_DECIDING):
         del settings[name]
     settings["max_predictions_per_seq"] = config.predictions_per_seq
     settings["input"] = [source.identity() for source in sources]
@@ -126,7 +121,7 @@ def _finished_manifest(directory: Path, settings: dict[str, Any], tokenizer: Tok
     if not (directory / MANIFEST_FILE).exists():
         return None
     manifest = Manifest.load(directory)
-    different = [name for name in settings if manifest.settings.get(name) != settings[name]]
+    different = differing_keys(manifest.settings, settings)
     if manifest.tokenizer_fingerprint != tokenizer.fingerprint:
         different.append("tokenizer")
     problems = [f"{name} {problem}" for name, shard in manifest.shards.items()

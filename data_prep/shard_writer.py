@@ -18,8 +18,8 @@ EVAL_SHARD = -1
 _RUN_BYTES = 8 * 2**20  # of records that are sorted before they are spilled
 _BLOCK_BYTES = 8 * 2**20  # of a shard that is put in order at once
 
-_INDEX_DTYPE = np.dtype([("shard", "<i4"), ("length", "<i4"), ("key", "<u8")])  # in the order of the unit's file
-_PLACE_DTYPE = np.dtype([("key", "<u8"), ("offset", "<i8"), ("length", "<i8")])
+# Where a record is in the unit's file. The index on disk is in the order of the shards.
+_INDEX_DTYPE = np.dtype([("shard", "<i4"), ("length", "<i4"), ("key", "<u8"), ("offset", "<i8")])
 
 
 def shard_name(split: str, index: int, count: int) -> str:
@@ -28,7 +28,7 @@ def shard_name(split: str, index: int, count: int) -> str:
 
 
 class SpillWriter:
-    """Spills a unit's framed records to one file; `commit` writes the index, which makes the unit count.
+    """Spills a unit's framed records to one file; `commit` writes the index and the results, which make it count.
 
     The file is made of runs, each sorted by shard and key, so that a shard later reads a few long pieces of it.
     """
@@ -73,15 +73,19 @@ class SpillWriter:
         self._write_run()
         self._stream.flush()
         os.fsync(self._stream.fileno())
+        index = np.concatenate(self._index)
+        index["offset"] = np.cumsum(index["length"], dtype=np.int64) - index["length"]
+        with whole_file(self._path.with_suffix(".index")) as temporary:
+            index[np.argsort(index["shard"], kind="stable")].tofile(temporary)
         with whole_file(self._path.with_suffix(".npz")) as temporary, open(temporary, "wb") as stream:
-            np.savez(stream, allow_pickle=False, index=np.concatenate(self._index), **results)
+            np.savez(stream, allow_pickle=False, **results)
 
 
 def committed_results(directory: Path, unit_number: int) -> dict[str, np.ndarray] | None:
     """Returns the results of a unit that was committed, None of another."""
     try:
         with np.load(directory / f"unit-{unit_number:08d}.npz") as arrays:
-            return {name: arrays[name] for name in arrays if name != "index"}
+            return dict(arrays)
     except FileNotFoundError:
         return None
 
@@ -125,16 +129,9 @@ def write_shard(spill_directory: Path, path: Path, *, shard: int) -> int:
 
 def _places_of_shard(unit: Path, shard: int) -> np.ndarray:
     """Returns where a unit's file has the records of a shard."""
-    with np.load(unit.with_suffix(".npz")) as arrays:
-        index = arrays["index"]
-    ends = np.cumsum(index["length"], dtype=np.int64)
-    if index["length"].sum() != unit.stat().st_size:
-        raise UserError(f"{unit} is damaged; delete {unit.parent} and start again")
-    rows = np.flatnonzero(index["shard"] == shard)
-    places = np.zeros(len(rows), _PLACE_DTYPE)
-    places["key"], places["length"] = index["key"][rows], index["length"][rows]
-    places["offset"] = ends[rows] - places["length"]
-    return places
+    index = np.fromfile(unit.with_suffix(".index"), _INDEX_DTYPE)
+    begin, end = np.searchsorted(index["shard"], [shard, shard + 1])
+    return index[begin:end].copy()  # a part of the index would keep the whole in memory
 
 
 def _read(unit: Path, places: np.ndarray) -> list[bytes]:
@@ -151,6 +148,8 @@ def _read(unit: Path, places: np.ndarray) -> list[bytes]:
             begin = int(piece["offset"][0])
             size = int(piece["length"].sum())
             data = os.pread(descriptor, size, begin)
+            if len(data) < size:
+                raise UserError(f"{unit} is damaged; delete {unit.parent} and start again")
             cuts = [0, *np.cumsum(piece["length"]).tolist()]
             records += [data[low:high] for low, high in zip(cuts, cuts[1:], strict=False)]
     finally:

@@ -16,7 +16,7 @@ from typing import Any, BinaryIO, Protocol
 
 import google_crc32c
 
-from albert_tf.errors import UserError, nearest_names
+from albert_tf.errors import UserError, first_line, nearest_names
 from albert_tf.files import expand_globs
 from albert_tf.run_config import TextConfig
 
@@ -152,8 +152,8 @@ class TfdsSource:
             )
             split = info.splits[config.tfds_split]
         except Exception as error:  # of many kinds, from the network to the data set's own code
-            reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
-            raise UserError(f"--tfds_name={config.tfds_name} --tfds_split={config.tfds_split}: {reason}") from None
+            asked = f"--tfds_name={config.tfds_name} --tfds_split={config.tfds_split}"
+            raise UserError(f"{asked}: {first_line(error)}") from None
         if self._key not in self._examples.element_spec:
             choices = nearest_names(self._key, self._examples.element_spec)
             raise UserError(f"--text_key={self._key!r} is no feature of {config.tfds_name}; {choices}")

@@ -14,7 +14,7 @@ from absl import logging
 from tqdm import tqdm
 
 from albert_tf.errors import UserError
-from albert_tf.files import read_json, write_json
+from albert_tf.files import differing_keys, read_json, write_json
 from albert_tf.run_config import VocabConfig
 from albert_tf.sentencepiece_tokenizer import (
     CLS,
@@ -69,7 +69,7 @@ def train_vocabulary(config: VocabConfig) -> SentencePieceTokenizer:
 
 def _settings(config: VocabConfig, sources: Sequence[TextSource]) -> dict[str, Any]:
     settings = dataclasses.asdict(config)
-    for name in ("input_file", "tfds_name", "tfds_split", "tfds_data_dir", "output_dir"):
+    for name in config.PLACES:
         del settings[name]
     settings["input"] = [source.identity() for source in sources]
     return settings
@@ -83,12 +83,14 @@ def _finished(directory: Path, settings: dict[str, Any]) -> SentencePieceTokeniz
             raise UserError(f"{directory} holds a vocabulary from elsewhere; choose another --output_dir or delete it")
         return None
     recorded = read_json(path, what="record of vocabulary training")
-    different = [name for name in settings if recorded.get(name) != settings[name]]
+    fingerprint = recorded.pop("fingerprint")
+    del recorded["lines_with_invalid_bytes"]
+    different = differing_keys(recorded, settings)
     if different:
         raise UserError(f"{directory} holds a vocabulary made with another {', '.join(different)}; "
                         "choose another --output_dir or delete that one")  # fmt: skip
     tokenizer = SentencePieceTokenizer.load(directory)
-    if tokenizer.fingerprint != recorded["fingerprint"]:
+    if tokenizer.fingerprint != fingerprint:
         raise UserError(f"{directory / MODEL_FILE} was changed after its training; delete {directory} and train again")
     return tokenizer
 

@@ -1,7 +1,15 @@
 import pytest
 
 from albert_tf.errors import UserError
-from albert_tf.files import expand_globs, locked_directory, read_json, whole_directory, whole_file, write_json
+from albert_tf.files import (
+    differing_keys,
+    expand_globs,
+    locked_directory,
+    read_json,
+    whole_directory,
+    whole_file,
+    write_json,
+)
 
 
 def test_globs_and_names_are_joined_sorted_and_unique(tmp_path):
@@ -34,6 +42,16 @@ def test_a_failed_write_leaves_the_old_file_and_no_temporary_one(tmp_path):
     assert list(tmp_path.iterdir()) == [path]
 
 
+def test_what_a_killed_process_left_of_a_file_is_removed(tmp_path):
+    ours, others = (tmp_path / f".{name}.tmp-{2**22 + 1}" for name in ("x.txt", "y.txt"))  # of no process
+    living = tmp_path / ".x.txt.tmp-1"
+    for path in (ours, others, living):
+        path.write_text("half")
+    with whole_file(tmp_path / "x.txt") as temporary:
+        temporary.write_text("whole")
+    assert {path.name for path in tmp_path.iterdir()} == {"x.txt", others.name, living.name}
+
+
 def test_json_round_trip_and_errors(tmp_path):
     write_json(tmp_path / "x.json", {"é": 1})
     assert read_json(tmp_path / "x.json", what="file") == {"é": 1}
@@ -44,10 +62,17 @@ def test_json_round_trip_and_errors(tmp_path):
         read_json(tmp_path / "none.json", what="file")
 
 
+def test_settings_differ_where_either_has_another_value():
+    assert differing_keys({"a": 1, "b": [2], "c": 3, "e": None}, {"a": 1, "b": [4], "d": 5}) == ["b", "c", "d"]
+
+
 def test_a_locked_directory_keeps_others_out_and_passes_errors_on(tmp_path):
-    with locked_directory(tmp_path, what="filling"):
-        with pytest.raises(UserError, match="another process is filling"), locked_directory(tmp_path, what="filling"):
-            pass
+    with (
+        locked_directory(tmp_path, what="filling"),
+        pytest.raises(UserError, match="another process is filling"),
+        locked_directory(tmp_path, what="filling"),
+    ):
+        pass
     with pytest.raises(BlockingIOError, match="a full pipe"), locked_directory(tmp_path, what="filling"):
         raise BlockingIOError("a full pipe")
     with locked_directory(tmp_path, what="filling"):

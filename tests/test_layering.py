@@ -21,7 +21,7 @@ LEVELS = [
      "run_checkpoints", "run_record", "run_data",
      "inference_graph"},
     {"train_log", "train_loop", "signatures", "export_assets", "export_check", "export", "pretraining", "conversion",
-     "summary", "predict_service", "model_info", "rest_api", "grpc_api", "local_server",
+     "summary", "predict_service", "rest_api", "grpc_api", "local_server",
      "train_step", "failures", "run_plan",
      "engine",
      "inference", "tpu_fit"},

@@ -9,6 +9,7 @@ from albert_tf.normalization import (
     character_class,
     character_ranges,
     drop,
+    hex_character_class,
     is_combining,
     is_nonspacing_mark,
 )
@@ -68,5 +69,6 @@ def test_character_classes_hold_exactly_the_characters():
     ranges = character_ranges(is_combining)
     assert {point for first, last in ranges for point in range(first, last + 1)} == marks
     assert all(after[0] > before[1] + 1 for before, after in zip(ranges, ranges[1:], strict=False))
+    assert hex_character_class(lambda c: c in "abz") == r"[\x{61}-\x{62}\x{7a}-\x{7a}]"
     everything = "".join(map(chr, range(0x110000)))
     assert {ord(c) for c in re.findall(f"[{character_class(is_combining)}]", everything)} == marks

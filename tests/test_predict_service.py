@@ -3,8 +3,10 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from tensorflow.core.protobuf.meta_graph_pb2 import SignatureDef
+from tensorflow_serving.apis import get_model_metadata_pb2
 
-from albert_tf.predict_service import Limits, PredictService, RequestError
+from albert_tf.predict_service import Limits, PredictService, RequestError, metadata_response, status_response
 
 LIMITS = Limits(max_texts=4, max_text_bytes=100, max_queue=2)
 
@@ -75,3 +77,19 @@ def test_a_full_queue_refuses_and_takes_again_when_it_has_room():
     assert all(future.result(timeout=10) for future in futures)
     for future in [service.submit(lambda: 7) for _ in range(2)]:
         assert future.result(timeout=10) == 7
+
+
+SERVICE = SimpleNamespace(name="albert", version=7, signatures={"sop": SignatureDef(method_name="predict")})
+
+
+def test_the_version_is_available():
+    status = status_response(SERVICE).model_version_status[0]
+    assert (status.version, status.state, status.status.error_code) == (7, 30, 0)  # AVAILABLE is 30
+
+
+def test_metadata_holds_the_signatures():
+    response = metadata_response(SERVICE)
+    assert (response.model_spec.name, response.model_spec.version.value) == ("albert", 7)
+    signatures = get_model_metadata_pb2.SignatureDefMap()
+    assert response.metadata["signature_def"].Unpack(signatures)
+    assert signatures.signature_def["sop"].method_name == "predict"
