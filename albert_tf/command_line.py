@@ -37,13 +37,13 @@ def run_command(
     _set_up_logging()
     try:
         if any(argument in ("--help", "-help", "-h", "--h") for argument in argv[1:]):
-            print(help_text(config_class, description=description, command=argv[0]))
+            print(help_text(config_class, description=description))
             return 0
         return run(parse_flags(config_class, argv)) or 0
     except UserError as error:
         return _end(f"Error: {error}", EXIT_USER_ERROR)
     except KeyboardInterrupt:
-        return _end("Interrupted. Nothing unfinished was left looking whole.", EXIT_INTERRUPTED)
+        return _end("Interrupted; no partial output was left under its final name.", EXIT_INTERRUPTED)
     except OSError as error:
         if error.errno in (errno.ENOSPC, errno.EDQUOT):
             return _end(f"Error: the disk is full ({error.filename or 'while writing'})", EXIT_USER_ERROR)
@@ -67,7 +67,11 @@ def parse_flags(config_class: type[Config], argv: Sequence[str]) -> Config:
         raise UserError(f"arguments must be flags; received {positional[0]!r} (quote globs: --input_file='a/*.txt')")
     values, missing = {}, []
     for field in dataclasses.fields(config_class):  # type: ignore[arg-type]
-        values[field.name] = flag_values[field.name].value
+        value = values[field.name] = flag_values[field.name].value
+        if isinstance(value, str) and "://" in value and not field.metadata["url"]:
+            raise UserError(
+                f"--{field.name} must be on this machine; received {value!r}: mount it as a directory, or copy it"
+            )
         if field.default is dataclasses.MISSING and not values[field.name]:
             missing.append(f"--{field.name}")
     if missing:
@@ -82,13 +86,18 @@ def log_settings(config: Any) -> None:
     logging.info("Settings: %s", " ".join(given))
 
 
-def help_text(config_class: type, *, description: str, command: str) -> str:
+def help_text(config_class: type, *, description: str) -> str:
     """Returns the text of `--help`."""
-    lines = [description.strip(), "", f"Flags of {command} (also from a file: --flagfile=FILE):"]
+    lines = [description.strip(), "", "Flags (also from a file: --flagfile=FILE):"]
     for field in dataclasses.fields(config_class):
-        default = "required" if field.default is dataclasses.MISSING else f"default: {field.default}"
-        choices = f"; one of {', '.join(field.metadata['choices'])}" if field.metadata["choices"] else ""
-        text = f"{field.metadata['help']} ({default}{choices})"
+        notes = []
+        if field.default is dataclasses.MISSING:
+            notes.append("required")
+        elif field.default is not None:
+            notes.append(f"default: {field.default}")
+        if field.metadata["choices"]:
+            notes.append(f"one of {', '.join(field.metadata['choices'])}")
+        text = field.metadata["help"] + (f" ({'; '.join(notes)})" if notes else "")
         lines += [f"  --{field.name}", textwrap.fill(text, 110, initial_indent="      ", subsequent_indent="      ")]
     return "\n".join(lines)
 

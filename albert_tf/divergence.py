@@ -43,8 +43,10 @@ class DivergenceGuard:
         self._writes = writes
         self._losses: collections.deque[float] = collections.deque(maxlen=STATE_SIZE)
         recorded = read_json(self._path, what="record of rollbacks") if self._path.exists() and step else []
-        # One that led to a later step than the run now goes on from is undone.
-        self._rollbacks: list[dict[str, Any]] = [entry for entry in recorded if entry["restored_step"] <= step]
+        # In order of time; those after the last one that led to `step` or before it are undone.
+        while recorded and recorded[-1]["restored_step"] > step:
+            recorded.pop()
+        self._rollbacks: list[dict[str, Any]] = recorded
 
     def state(self) -> np.ndarray:
         """Returns the losses that the rule looks back on, float32 [STATE_SIZE], to stand in the checkpoint."""
@@ -74,20 +76,29 @@ class DivergenceGuard:
         """Returns the number of global batches that lie before the one of `step`, the skipped ones included."""
         return step + sum(entry["diverged_step"] - entry["restored_step"] for entry in self._rollbacks)
 
-    def check_rollback_allowed(self, diverged_step: int, *, reason: str, restored_step: int | None) -> None:
+    def doubts_checkpoint(self, restored_step: int | None, *, diverged_step: int) -> bool:
+        """Returns whether the run was restored from this checkpoint before, and has diverged from it at once again.
+
+        It may have been saved between the first bad losses and the verdict, which takes half of the NEWEST.
+        """
+        if restored_step is None or not self._rollbacks:
+            return False
+        return restored_step == self._rollbacks[-1]["restored_step"] and diverged_step - restored_step <= NEWEST
+
+    def check_rollback_allowed(self, diverged_step: int, *, reason: str, newest_step: int | None) -> None:
         """Raises UserError where the run has no checkpoint to go back to, or has gone back often enough."""
         advice = "Lower --learning_rate or lengthen --num_warmup_steps, in another --output_dir"
-        if restored_step is None:
+        if newest_step is None:
             raise UserError(f"{reason} at step {diverged_step}, before the first checkpoint. {advice}")
         if len(self._rollbacks) >= self._max_rollbacks:
             raise UserError(
-                f"{reason} at step {diverged_step}, after {len(self._rollbacks)} rollbacks (--max_rollbacks); "
-                f"the checkpoint of step {restored_step} is the last good one. {advice}; or raise --max_rollbacks"
+                f"{reason} at step {diverged_step}, after as many rollbacks as --max_rollbacks="
+                f"{self._max_rollbacks} allows; the newest checkpoint is of step {newest_step}. {advice}; or raise "
+                "--max_rollbacks"
             )
 
     def note_rollback(self, diverged_step: int, *, reason: str, restored_step: int) -> None:
         """Records that the run goes on from `restored_step` with the data after `diverged_step`."""
-        self._rollbacks = [entry for entry in self._rollbacks if entry["restored_step"] <= restored_step]
         self._rollbacks.append({"diverged_step": diverged_step, "restored_step": restored_step, "reason": reason})
         if self._writes:
             write_json(self._path, self._rollbacks)

@@ -57,7 +57,7 @@ def _sentence(error: tf.errors.OpError, files: Sequence[Path]) -> str | None:
             "and it goes on from the newest checkpoint"
         )
     if isinstance(error, tf.errors.NotFoundError | tf.errors.PermissionDeniedError) and "No such file" in message:
-        return f"a file has gone while it was needed ({first_line})"
+        return f"a file disappeared during the run ({first_line})"
     return None
 
 

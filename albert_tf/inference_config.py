@@ -26,11 +26,12 @@ class InferenceConfig:
     label_head: str | None = label_head_option()
     answer: str = option("What to compute for each text.", default="pooled_embedding", choices=ANSWERS)
     input_format: str | None = option("Unset: by the name of the file.", default=None, choices=INPUT_FORMATS)
-    text_column: str = option("Column, or key of the JSON objects, that holds the text.", default="text")
-    pair_column: str | None = option("Column or key of the second text of a pair.", default=None)
+    text_column: str = option("Column, or key of the JSON objects, that holds the text.", default="text", url=True)
+    pair_column: str | None = option("Column or key of the second text of a pair.", default=None, url=True)
     max_seq_length: int | None = longest_input_option()
     long_texts: str = option(
-        "What to do with a text that is longer: stop with its line, cut its end, or leave it out. The last two count.",
+        "What to do with a text that is longer: stop with its line, cut its end, or leave it out; cut and left-out "
+        "texts are counted.",
         default="refuse",
         choices=LONG_TEXTS,
     )

@@ -8,9 +8,11 @@ from albert_tf.errors import UserError
 from albert_tf.weight_maps import LABEL_HEADS
 
 
-def option(help_text: str, *, default: Any = dataclasses.MISSING, choices: tuple[str, ...] | None = None) -> Any:
-    """Declares a dataclass field that is a flag with this help text."""
-    return dataclasses.field(default=default, metadata={"help": help_text, "choices": choices})
+def option(
+    help_text: str, *, default: Any = dataclasses.MISSING, choices: tuple[str, ...] | None = None, url: bool = False
+) -> Any:
+    """Declares a dataclass field that is a flag with this help text; one that is not `url` refuses scheme://..."""
+    return dataclasses.field(default=default, metadata={"help": help_text, "choices": choices, "url": url})
 
 
 def label_head_option() -> Any:

@@ -61,7 +61,7 @@ def pretrain(config: PretrainConfig) -> int:
             logging.info("Stopped by %s at step %d of %d with a checkpoint; the same command goes on from there.",
                          stopped.reason, stopped.step, config.num_train_steps)  # fmt: skip
             return 0
-        if config.trains and Agreement(strategy).any(loop.log.last("eval", loop.step) is None):
+        if config.trains and loop.evaluation_is_missing():
             loop.evaluate_checkpoint()
         _conclude(config, loop, num_held_out=num_evaluated(config, data))
     return 0
@@ -102,7 +102,7 @@ def _prepare(
             _initialize(config, trainee, data)
     step = int(trainee.global_step.numpy())
     Agreement(strategy).check_equal(step, what="checkpoints")
-    _check_export_target(config, finished=step >= config.num_train_steps)
+    _check_export_target(config, finished=step >= plan.num_train_steps)
     if writes:
         if not step:
             write_run_files(directory, config=albert_config, run_config=plan.record, tokenizer=data.tokenizer)
@@ -123,8 +123,8 @@ def _prepare(
         checkpoints=checkpoints,
         guard=guard,
         evaluate=_make_evaluate(config, trainee.model, data, strategy),
-        log=TrainLog(directory, start_step=step, num_train_steps=config.num_train_steps, writes=writes),
-        settings=_loop_settings(config),
+        log=TrainLog(directory, start_step=step, num_train_steps=plan.num_train_steps, writes=writes),
+        settings=_loop_settings(config, num_train_steps=plan.num_train_steps),
         ideal_step_seconds=_ideal_step_seconds(config, albert_config, data, plan, strategy),
     )
 
@@ -195,9 +195,9 @@ def _make_evaluate(
     return make_evaluator(model, objective, make_batches, strategy=strategy)
 
 
-def _loop_settings(config: PretrainConfig) -> LoopSettings:
+def _loop_settings(config: PretrainConfig, *, num_train_steps: int) -> LoopSettings:
     return LoopSettings(
-        num_train_steps=config.num_train_steps,
+        num_train_steps=num_train_steps,
         save_checkpoints_steps=config.save_checkpoints_steps,
         save_checkpoints_secs=config.save_checkpoints_secs,
         iterations_per_loop=None if config.iterations_per_loop == "auto" else int(config.iterations_per_loop),
@@ -234,7 +234,7 @@ def _train_or_say_done(config: PretrainConfig, loop: TrainLoop) -> None:
         return
     if loop.step:
         logging.info("Continuing from step %d of %d", loop.step, config.num_train_steps)
-        if loop.step % config.save_checkpoints_steps == 0 and loop.log.last("eval", loop.step) is None:
+        if loop.step % config.save_checkpoints_steps == 0 and loop.evaluation_is_missing():
             loop.evaluate_checkpoint()  # the run was killed between a checkpoint and its evaluation
     loop.train()
 
@@ -249,7 +249,7 @@ def _conclude(config: PretrainConfig, loop: TrainLoop, *, num_held_out: int) -> 
     lines = summary_lines(
         metrics,
         step=loop.step,
-        num_train_steps=config.num_train_steps,
+        num_train_steps=loop.settings.num_train_steps,
         output_dir=config.output_dir,
         num_held_out=num_held_out,
         best=loop.checkpoints.best(),

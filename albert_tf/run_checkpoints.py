@@ -20,6 +20,7 @@ from albert_tf.optimizers import AlbertOptimizer
 
 BEST_FILE = "best_checkpoint.json"
 DAMAGED_PREFIX = "damaged-"
+DIVERGED_PREFIX = "diverged-"
 
 _FILE = re.compile(rf"{re.escape(CHECKPOINT_NAME)}-(\d+)[._].+")
 
@@ -69,15 +70,23 @@ class RunCheckpoints:
             if best is None or old != best[0]:
                 self._remove(old)
 
-    def restore_latest(self) -> bool:
+    def restore_latest(self, *, doubted: int | None = None) -> bool:
         """Restores the newest whole checkpoint, all of it; returns whether there is one.
 
-        Damaged ones are set aside with a warning. One of another model raises UserError.
+        Damaged ones are set aside with a warning, and so is that of the step `doubted` where there is one before it.
+        One of another model raises UserError.
         """
         if self._writes:
             self._clear_remains()
-        damaged = []
-        for step in reversed(saved_steps(self._directory)):
+        damaged: list[int] = []
+        steps = saved_steps(self._directory)
+        if doubted is not None and doubted in steps[1:]:
+            logging.warning("%s is set aside as %s*: training diverged right after it again",
+                            self._prefix(doubted), DIVERGED_PREFIX)  # fmt: skip
+            steps.remove(doubted)
+            if self._writes:
+                self._set_aside([doubted], prefix=DIVERGED_PREFIX)
+        for step in reversed(steps):
             try:
                 self._checkpoint.read(str(self._prefix(step))).assert_consumed()
             except (AssertionError, ValueError) as error:
@@ -90,7 +99,7 @@ class RunCheckpoints:
                 damaged.append(step)
                 continue
             if self._writes:
-                self._set_aside(damaged)
+                self._set_aside(damaged, prefix=DAMAGED_PREFIX)
                 self._point_to(step)
             self._in_force = step
             return True
@@ -116,7 +125,7 @@ class RunCheckpoints:
     def note_evaluation(self, loss: float) -> None:
         """Notes the held-out loss of the checkpoint in force; the best one is kept."""
         best = self.best()
-        if self._writes and (best is None or loss < best[1]):
+        if self._writes and (best is None or best[0] == self._in_force or loss < best[1]):
             write_json(self._directory / BEST_FILE, {"step": self._in_force, "loss": loss})
 
     def _prefix(self, step: int) -> Path:
@@ -138,10 +147,10 @@ class RunCheckpoints:
         for file in self._files(step):
             file.unlink()
 
-    def _set_aside(self, steps: list[int]) -> None:
+    def _set_aside(self, steps: list[int], *, prefix: str) -> None:
         for step in steps:
             for file in self._files(step):
-                os.replace(file, file.with_name(DAMAGED_PREFIX + file.name))
+                os.replace(file, file.with_name(prefix + file.name))
 
     def _clear_remains(self) -> None:
         """Removes what a killed save or removal left: files of a step without index."""

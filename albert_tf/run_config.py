@@ -22,7 +22,7 @@ OUTPUT_BIAS_STARTS = ("zeros", "unigram")
 # Of the published pre-training with LAMB (paper section 4.1; README of TF1 ALBERT).
 PUBLISHED_LEARNING_RATE, PUBLISHED_BATCH_SIZE, PUBLISHED_WARMUP_STEPS = 0.00176, 4096, 3125
 
-MIN_SEQ_LENGTH = 8  # of what others made
+MIN_SEQ_LENGTH = 8  # of records made by other programs
 MIN_RECORD_LENGTH = 16  # [CLS] A [SEP] B [SEP] with a few words in each segment
 
 
@@ -38,14 +38,18 @@ class TextConfig:
         "Text files: a comma-separated list of paths and globs, also with a scheme (gs://...). "
         ".gz, .bz2, .xz and .zst are decompressed.",
         default=None,
+        url=True,
     )
     text_key: str | None = option(
         "The files are JSON lines, with a text under this key; or the feature of --tfds_name (there: text).",
         default=None,
+        url=True,
     )
     tfds_name: str | None = option("In place of files: a data set of TensorFlow Datasets.", default=None)
     tfds_split: str = option("Split of --tfds_name, such as train or train[:10%].", default="train")
-    tfds_data_dir: str | None = option("Where --tfds_name lies or is put. Unset: where TFDS keeps it.", default=None)
+    tfds_data_dir: str | None = option(
+        "Where --tfds_name is, or is to be put. Unset: where TFDS keeps it.", default=None, url=True
+    )
     document_mode: str = option(
         "Where documents end: at a blank line, at a Markdown heading, at the end of a file (a JSON line, a TFDS "
         "example), or after every line. The end of a file ends a document always.",
@@ -199,7 +203,8 @@ class PretrainConfig:
     )
     do_train: bool | None = option("Train. Unset: unless --do_eval is given alone.", default=None)
     do_eval: bool | None = option(
-        "Evaluate on --eval_input_file; alone: evaluate the newest checkpoint and end. Unset: where there are records.",
+        "Evaluate on --eval_input_file; without --do_train: evaluate the newest checkpoint and end. "
+        "Unset: if --eval_input_file is given.",
         default=None,
     )
     dry_run: bool = option("Check everything, say what would run, and end.", default=False)
@@ -229,7 +234,9 @@ class PretrainConfig:
         "The loss has diverged when the median of 8 steps exceeds this times that of the 128 before. 0: never.",
         default=1.5,
     )
-    iterations_per_loop: str = option("Steps in one call of the device, or auto: 2 to 10 seconds.", default="auto")
+    iterations_per_loop: str = option(
+        "Training steps per device call; auto: as many as take 2 to 10 seconds.", default="auto"
+    )
     max_eval_steps: int | None = option("Most evaluation steps. Unset: every record.", default=None)
     init_output_bias: str = option(
         "Start the bias of the masked-token output at 0 (the original) or at the log of the token frequencies.",
@@ -245,7 +252,7 @@ class PretrainConfig:
         choices=PRECISIONS,
     )
     random_seed: int = option("Seed of initial weights, data order and dropout.", default=12345)
-    tpu: str | None = option("TPU to train on: local, a name, or grpc://host:port.", default=None)
+    tpu: str | None = option("TPU to train on: local, a name, or grpc://host:port.", default=None, url=True)
     tpu_zone: str | None = option("Zone of a TPU given by name. Unset: this machine's.", default=None)
     gcp_project: str | None = option("Project of a TPU given by name. Unset: this machine's.", default=None)
 

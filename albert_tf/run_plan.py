@@ -27,6 +27,7 @@ class RunPlan:
     """What was decided about a run, and the lines that say so."""
 
     precision: str
+    num_train_steps: int  # of the run, which an evaluation is not told
     record: dict[str, Any]  # the settings that decide the weights
     lines: list[str]
 
@@ -59,14 +60,19 @@ def make_plan(
     parts = config.gradient_accumulation_steps
     per_replica = distribution.check_batch_size(config.train_batch_size, strategy, flag="train_batch_size", parts=parts)
     distribution.check_batch_size(config.eval_batch_size, strategy, flag="eval_batch_size")
-    recorded = run_record.recorded_precision(directory) if config.precision == "auto" else None
-    precision = recorded or distribution.resolve_precision(config.precision, strategy)
+    recorded = run_record.recorded_run_config(directory)
+    if recorded and config.precision == "auto":
+        precision = recorded["precision"]
+    else:
+        precision = distribution.resolve_precision(config.precision, strategy)
     record = {name: getattr(config, name) for name in _DECIDING}
     record |= {"learning_rate": config.peak_learning_rate, "num_warmup_steps": config.warmup_steps}
     record |= {"precision": precision, "heads": list(data.heads)}
     if data.train:
         record["records"] = describe_records(data.train)
-        run_record.check_same_run(directory, config=albert_config, run_config=record, tokenizer=data.tokenizer)
+    run_record.check_same_run(
+        directory, config=albert_config, run_config=record if data.train else None, tokenizer=data.tokenizer
+    )
     lines = [
         f"Model    {memory.count_weights(albert_config):,} weights in the encoder of {config.albert_config_file}",
         f"Devices  {distribution.describe(strategy)}, computing in {precision}",
@@ -78,7 +84,8 @@ def make_plan(
         lines += [*_training_lines(config, data, per_replica=per_replica), memory_line]
     if data.evaluation:
         lines.append(f"Held out {num_evaluated(config, data):,} examples, evaluated with every checkpoint")
-    return RunPlan(precision=precision, record=record, lines=lines)
+    num_train_steps = recorded["num_train_steps"] if recorded and not config.trains else config.num_train_steps
+    return RunPlan(precision=precision, num_train_steps=num_train_steps, record=record, lines=lines)
 
 
 def num_evaluated(config: PretrainConfig, data: RunData) -> int:

@@ -1,6 +1,6 @@
 """Pre-trains ALBERT on TFRecords, or continues the run that it finds in --output_dir.
 
-    python -m albert_tf.run_pretraining --albert_config_file=configs/albert_base.json \
+    python -m albert_tf.run_pretraining --albert_config_file=configs/albert_base.json \\
         --input_file='records/train-*.tfrecord' --output_dir=runs/base [--tpu=local]
 """
 

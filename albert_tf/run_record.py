@@ -23,23 +23,27 @@ ENVIRONMENT_FILE = "environment.json"
 
 
 def check_same_run(
-    directory: Path, *, config: AlbertConfig, run_config: dict[str, Any], tokenizer: Tokenizer | None
+    directory: Path, *, config: AlbertConfig, run_config: dict[str, Any] | None, tokenizer: Tokenizer | None
 ) -> None:
-    """Raises UserError where `directory` has a checkpoint of a run with another model, setting or tokenizer."""
+    """Raises UserError where `directory` has a checkpoint of a run with another model, setting or tokenizer.
+
+    `run_config` None: the run is evaluated, whatever the settings of its training.
+    """
     if not saved_steps(directory):
         return
-    for name, values in ((CONFIG_FILE, config.to_dict()), (RUN_CONFIG_FILE, run_config)):
+    asked = {CONFIG_FILE: config.to_dict()} | ({} if run_config is None else {RUN_CONFIG_FILE: run_config})
+    for name, values in asked.items():
         recorded = read_json(directory / name, what="record of the run")
         different = differing_keys(recorded, values)
         if different:
             key = different[0]
             raise UserError(
                 f"{directory} was started with {key}={recorded.get(key)!r} and is now asked for {values.get(key)!r}; "
-                "a run is continued with its own settings: choose another --output_dir, or restore the setting"
+                "a run keeps its settings: choose another --output_dir, or restore the setting"
             )
     saved = directory / TOKENIZER_DIRECTORY
     if tokenizer and saved.exists() and load_tokenizer(saved).fingerprint != tokenizer.fingerprint:
-        raise UserError(f"{directory} was started with another tokenizer; choose another --output_dir")
+        raise UserError(f"{directory} was started with a different tokenizer; choose another --output_dir")
 
 
 def write_run_files(
@@ -52,11 +56,17 @@ def write_run_files(
         tokenizer.save(directory / TOKENIZER_DIRECTORY)
 
 
-def recorded_precision(directory: Path) -> str | None:
-    """Returns the precision that the run in `directory` computes in, or None where there is no checkpoint of one."""
+def recorded_run_config(directory: Path) -> dict[str, Any] | None:
+    """Returns the settings of the run in `directory`, or None where there is no checkpoint of one."""
     if not saved_steps(directory):
         return None
-    return read_json(directory / RUN_CONFIG_FILE, what="record of the run")["precision"]
+    path = directory / RUN_CONFIG_FILE
+    if not path.exists():
+        raise UserError(
+            f"{directory} holds a converted checkpoint, not a run (it has no {RUN_CONFIG_FILE}): pass it as "
+            "--init_checkpoint, and choose another --output_dir"
+        )
+    return read_json(path, what="record of the run")
 
 
 def note_environment(directory: Path, *, step: int, strategy: tf.distribute.Strategy) -> None:

@@ -4,6 +4,7 @@ TensorFlow's own preemption handler does nothing on a TPU VM, so the metadata se
 """
 
 import contextlib
+import http.client
 import os
 import signal
 import threading
@@ -48,16 +49,24 @@ def stop_requests(*, poll_metadata_server: bool) -> Iterator[list[str]]:
 
 
 def _watch_metadata_server(requests: list[str], over: threading.Event) -> None:
-    """Asks until the machine's end is announced, `over` is set, or there proves to be no such server."""
+    """Asks until the machine's end is announced, `over` is set, or there proves to be no such server.
+
+    One that has answered before is only slow or restarting, and is asked again.
+    """
+    has_answered = False
     while not over.is_set():
         for path, announcement in _NOTICES:
             try:
                 answer = _ask_metadata_server(path)
-            except urllib.error.HTTPError:
-                continue  # the server does not know this notice, or is overloaded
-            except OSError as error:
+            except urllib.error.HTTPError:  # it does not know this notice, or is overloaded
+                has_answered = True
+                continue
+            except (OSError, http.client.HTTPException) as error:
+                if has_answered:
+                    continue
                 logging.info("No metadata server answers (%s): preemption notices are not polled", error)
                 return
+            has_answered = True
             if answer == announcement:
                 requests.append(f"the machine's notice {path}={answer}")
                 logging.info("Notice of preemption; stopping after this loop, with a checkpoint")

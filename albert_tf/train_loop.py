@@ -97,7 +97,7 @@ class TrainLoop:
                     losses_of(rows, self.objective), gradient_norms_of(rows, self.objective)
                 )
                 if diverged:
-                    step, batches = self._roll_back(step, diverged), None
+                    step, batches = self._roll_back(step, diverged, agree=agree), None
                     continue
                 step += steps
                 self.log.write("train", step, self._metrics(rows, seconds))
@@ -124,19 +124,24 @@ class TrainLoop:
             self.log.write("eval", self.step, metrics)
             self.checkpoints.note_evaluation(metrics["loss"])
 
+    def evaluation_is_missing(self) -> bool:
+        """Returns whether any worker finds no evaluation of the current step."""
+        return Agreement(self.strategy).any(self.log.last("eval", self.step) is None)
+
     @property
     def step(self) -> int:
         """The number of updates made."""
         return int(self.trainee.global_step.numpy())
 
-    def _roll_back(self, step: int, diverged: Divergence) -> int:
-        """Goes back to the last good checkpoint; returns its step. The data in between will be skipped."""
+    def _roll_back(self, step: int, diverged: Divergence, *, agree: Agreement) -> int:
+        """Goes back to a checkpoint; returns its step. The data in between will be skipped."""
         diverged_step = step + diverged.good_steps + 1
-        self.guard.check_rollback_allowed(
-            diverged_step, reason=diverged.reason, restored_step=self.checkpoints.newest_step()
-        )
-        self.checkpoints.restore_latest()
+        newest = self.checkpoints.newest_step()
+        self.guard.check_rollback_allowed(diverged_step, reason=diverged.reason, newest_step=newest)
+        doubted = newest if self.guard.doubts_checkpoint(newest, diverged_step=diverged_step) else None
+        self.checkpoints.restore_latest(doubted=doubted)
         restored = self.step
+        agree.check_equal(restored, what="checkpoints")
         self.guard.note_rollback(diverged_step, reason=diverged.reason, restored_step=restored)
         self.guard.set_state(self.trainee.state["recent_losses"].numpy())
         self.log.cut_back(restored)

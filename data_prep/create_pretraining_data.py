@@ -1,6 +1,6 @@
 """Makes TFRecords for pre-training from raw text: segment pairs, half of them in swapped order, with n-gram masks.
 
-    python data_prep/create_pretraining_data.py --input_file='books/*.txt' \
+    python data_prep/create_pretraining_data.py --input_file='books/*.txt' \\
         --spm_model_file=vocab/spiece.model --output_dir=records
 """
 

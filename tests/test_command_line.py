@@ -5,7 +5,11 @@ import pytest
 
 from albert_tf.command_line import help_text, parse_flags, run_command
 from albert_tf.errors import UserError
+from albert_tf.inference_config import InferenceConfig
 from albert_tf.options import option
+from albert_tf.run_config import ConvertConfig, InspectConfig, PretrainConfig, RecordsConfig, TextConfig, VocabConfig
+from albert_tf.serving_config import ExportConfig, ServeConfig
+from albert_tf.tpu_compiler import TpuAotConfig
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -17,6 +21,7 @@ class Example:
     rate: float = option("A rate.", default=0.5)
     fast: bool = option("Be fast.", default=False)
     mode: str = option("A mode.", default="a", choices=("a", "b"))
+    source: str | None = option("A source. Unset: none.", default=None, url=True)
 
 
 def parse(*arguments):
@@ -31,6 +36,7 @@ def test_flags_of_every_kind_become_fields(tmp_path):
     assert parse("--name=x", "--count=3", "--fast", "--mode=b") == Example(name="x", count=3, fast=True, mode="b")
     (tmp_path / "f.flags").write_text("# a comment\n--name=y\n--rate=0.25\n")
     assert parse(f"--flagfile={tmp_path}/f.flags", "--rate=1") == Example(name="y", rate=1.0)
+    assert parse("--name=x", "--source=gs://bucket/a") == Example(name="x", source="gs://bucket/a")
 
 
 @pytest.mark.parametrize(
@@ -42,6 +48,7 @@ def test_flags_of_every_kind_become_fields(tmp_path):
         (["--name=x", "--mode=c"], "a|b"),
         (["--name=x", "extra"], "received 'extra'"),
         (["--flagfile=/no/such/file"], "no/such/file"),
+        (["--name=gs://bucket/run"], "--name must be on this machine; received 'gs://bucket/run': mount it"),
     ],
 )
 def test_mistakes_are_user_errors(arguments, message):
@@ -78,8 +85,31 @@ def test_a_bug_keeps_its_traceback():
 
 
 def test_help_lists_every_flag_with_its_default_and_choices(capsys):
-    text = help_text(Example, description="What it does.", command="command")
+    text = help_text(Example, description="What it does.")
     for part in ("What it does.", "--count", "A name. (required)", "(default: 0.5)", "(default: a; one of a, b)"):
         assert part in text
+    assert text.endswith("A source. Unset: none.")
     assert run_command(Example, raising(AssertionError()), description="d", argv=["command", "--help"]) == 0
     assert "--fast" in capsys.readouterr().out
+
+
+COMMANDS = (InferenceConfig, ConvertConfig, InspectConfig, PretrainConfig, RecordsConfig, VocabConfig, ExportConfig,
+            ServeConfig, TpuAotConfig)  # fmt: skip
+
+
+@pytest.mark.parametrize("config_class", COMMANDS, ids=lambda c: c.__name__)
+def test_what_is_read_or_written_locally_only_refuses_a_bucket(config_class):
+    remote = {"input_file", "tfds_data_dir"} if issubclass(config_class, TextConfig) else set()
+    paths = [f for f in dataclasses.fields(config_class) if f.name.endswith(("_dir", "_file", "put", "checkpoint"))]
+    for name in {field.name for field in paths} - remote:
+        with pytest.raises(UserError, match=f"--{name} must be on this machine; received 'gs://b/x'"):
+            parse_flags(config_class, ["command", f"--{name}=gs://b/x"])
+
+
+def test_the_example_of_a_command_can_be_copied():
+    from albert_tf import run_pretraining
+    from data_prep import create_pretraining_data
+
+    for module in (run_pretraining, create_pretraining_data):
+        first, second = module.__doc__.splitlines()[2:4]
+        assert first.endswith(" \\") and second.startswith("        --")

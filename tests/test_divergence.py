@@ -67,9 +67,29 @@ def test_skipped_data_survives_a_restart(tmp_path):
 def test_it_ends_with_what_to_try(tmp_path):
     guard = make(tmp_path)
     with pytest.raises(UserError, match="at step 4, before the first checkpoint. Lower --learning_rate or lengthen"):
-        guard.check_rollback_allowed(4, reason="the loss has jumped", restored_step=None)
+        guard.check_rollback_allowed(4, reason="the loss has jumped", newest_step=None)
     for step in (17, 15):
-        guard.check_rollback_allowed(step, reason="x", restored_step=10)
+        guard.check_rollback_allowed(step, reason="x", newest_step=10)
         guard.note_rollback(step, reason="x", restored_step=10)
-    with pytest.raises(UserError, match="at step 19, after 2 rollbacks .* step 10 is the last good one"):
-        make(tmp_path).check_rollback_allowed(19, reason="x", restored_step=10)
+    with pytest.raises(UserError, match="at step 19, after as many rollbacks as --max_rollbacks=2 allows; the newest"):
+        make(tmp_path).check_rollback_allowed(19, reason="x", newest_step=10)
+
+
+def test_a_checkpoint_from_which_training_diverges_at_once_twice_is_doubted(tmp_path):
+    guard = make(tmp_path)
+    assert not guard.doubts_checkpoint(10, diverged_step=11)  # the first time
+    guard.note_rollback(17, reason="x", restored_step=10)
+    assert guard.doubts_checkpoint(10, diverged_step=10 + NEWEST)
+    assert not guard.doubts_checkpoint(10, diverged_step=11 + NEWEST)
+    assert not guard.doubts_checkpoint(12, diverged_step=13)  # saved since
+
+
+def test_going_back_further_skips_all_data_that_was_used(tmp_path):
+    guard = make(tmp_path, max_rollbacks=3)
+    guard.note_rollback(11, reason="x", restored_step=10)
+    guard.note_rollback(13, reason="x", restored_step=10)
+    assert guard.data_step(12) == 12 + 1 + 3
+    guard.note_rollback(12, reason="x", restored_step=5)  # after batch 16
+    for again in (guard, make(tmp_path, step=5), make(tmp_path, step=9)):
+        assert again.data_step(5) == 16
+    assert make(tmp_path, step=4).data_step(4) == 4

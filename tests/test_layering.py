@@ -94,5 +94,16 @@ def test_sizes_and_no_assert(path):
             assert node.end_lineno - node.lineno < 60, f"{path.name}:{node.lineno} {node.name}"
 
 
+@pytest.mark.parametrize("path", MODULES, ids=lambda p: f"{p.parent.name}.{p.stem}")
+def test_public_functions_take_at_most_two_positional_arguments(path):
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    public = [node for node in tree.body if not getattr(node, "name", "_").startswith("_")]
+    methods = [node for owner in public if isinstance(owner, ast.ClassDef) for node in owner.body]
+    for node in public + methods:
+        if isinstance(node, ast.FunctionDef) and (not node.name.startswith("_") or node.name == "__init__"):
+            given = [arg.arg for arg in node.args.posonlyargs + node.args.args if arg.arg not in ("self", "cls")]
+            assert len(given) <= 2, f"{path.name}:{node.lineno} {node.name}"
+
+
 def test_configs_hold_no_python():
     assert not list((ROOT / "configs").rglob("*.py"))

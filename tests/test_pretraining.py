@@ -114,6 +114,14 @@ def test_training_starts_from_a_checkpoint_where_asked(make_config, tmp_path, ca
         ))  # fmt: skip
 
 
+def test_a_converted_checkpoint_is_not_taken_for_a_run(make_config, tmp_path):
+    pretrain(make_config(num_train_steps=2))
+    convert(ConvertConfig(source=str(tmp_path / "run"), target=str(tmp_path / "converted")))
+    for changes in ({}, {"do_eval": True, "input_file": None}):
+        with pytest.raises(UserError, match="holds a converted checkpoint, not a run .* as --init_checkpoint, and"):
+            pretrain(make_config(output_dir=str(tmp_path / "converted"), **changes))
+
+
 def test_evaluation_alone_needs_no_training_records_and_changes_nothing(make_config, tmp_path, capsys):
     alone = {"do_eval": True, "input_file": None}
     with pytest.raises(UserError, match="has no checkpoint of one; --do_eval alone does not train"):
@@ -123,7 +131,11 @@ def test_evaluation_alone_needs_no_training_records_and_changes_nothing(make_con
     before = {path: path.stat().st_mtime_ns for path in (tmp_path / "run").rglob("*")}
     expected = [line for line in capsys.readouterr().out.splitlines() if "masked tokens" in line]
     assert pretrain(make_config(**alone)) == 0
-    assert [line for line in capsys.readouterr().out.splitlines() if "masked tokens" in line] == expected
+    summary = capsys.readouterr().out.splitlines()
+    assert [line for line in summary if "masked tokens" in line] == expected
+    assert "Step 2 of 2;" in summary[1]  # of the run, not of these flags
+    with pytest.raises(UserError, match="started with num_hidden_layers=3 and is now asked for 5"):
+        pretrain(make_config(**alone, model={"num_hidden_layers": 5, "hidden_act": "relu"}))
     assert pretrain(make_config(**alone, eval_batch_size=7, max_eval_steps=2)) == 0
     assert "On 14 held-out examples" in capsys.readouterr().out
     assert {path: path.stat().st_mtime_ns for path in (tmp_path / "run").rglob("*")} == before

@@ -75,6 +75,24 @@ def test_the_best_by_held_out_loss_is_kept_too(tmp_path):
     assert saved_steps(tmp_path) == [5, 6]
 
 
+def test_the_note_of_the_best_follows_a_step_that_is_made_again(tmp_path):
+    saved = Saved(tmp_path, seed=0, keep=5)
+    saved.save(3, 6)
+    saved.checkpoints.note_evaluation(2.0)
+    assert saved.checkpoints.restore_latest(doubted=6) and int(saved.step) == 3
+    assert saved.checkpoints.best() is None
+    saved.save(6)  # on other data
+    saved.checkpoints.note_evaluation(2.5)
+    assert saved.checkpoints.best() == (6, 2.5)
+
+
+def test_a_doubted_checkpoint_is_restored_where_it_is_the_only_one(tmp_path):
+    saved = Saved(tmp_path, seed=0)
+    saved.save(3)
+    assert saved.checkpoints.restore_latest(doubted=3) and int(saved.step) == 3
+    assert saved_steps(tmp_path) == [3]
+
+
 @pytest.mark.parametrize("part", ["index", "data-00000-of-00001"])
 @pytest.mark.parametrize("damage", ["empty", "half", "one byte less", "one bit", "gone"])
 def test_a_damaged_newest_checkpoint_is_set_aside_for_the_one_before(tmp_path, caplog, part, damage):

@@ -18,17 +18,21 @@ def test_a_run_with_a_checkpoint_is_continued_with_its_own_settings_only(tmp_pat
     assert {path.name for path in tmp_path.iterdir()} == {"albert_config.json", "run_config.json", "tokenizer"}
     other = {**settings, "run_config": {**settings["run_config"], "learning_rate": 2.0}}
     run_record.check_same_run(tmp_path, **other)  # without a checkpoint nothing has begun
-    assert run_record.recorded_precision(tmp_path) is None
+    assert run_record.recorded_run_config(tmp_path) is None
     (tmp_path / "model.ckpt-1.index").touch()
     run_record.check_same_run(tmp_path, **settings)
-    assert run_record.recorded_precision(tmp_path) == "float32"
+    assert run_record.recorded_run_config(tmp_path) == settings["run_config"]
     for changes, message in [
         (other, "started with learning_rate=1.0 and is now asked for 2.0"),
         ({"config": checks.tiny_config(num_hidden_layers=4)}, "started with num_hidden_layers=3 and is now asked for"),
-        ({"tokenizer": load_tokenizer(alice_vocab)}, "started with another tokenizer"),
+        ({"tokenizer": load_tokenizer(alice_vocab)}, "started with a different tokenizer"),
     ]:
         with pytest.raises(UserError, match=message):
             run_record.check_same_run(tmp_path, **{**settings, **changes})
+        if changes is not other:  # of an evaluation, model and tokenizer count
+            with pytest.raises(UserError, match=message):
+                run_record.check_same_run(tmp_path, **{**settings, **changes, "run_config": None})
+    run_record.check_same_run(tmp_path, **{**settings, "run_config": None})
 
 
 def test_another_environment_is_said_and_listed(tmp_path, caplog, monkeypatch):

@@ -1,4 +1,6 @@
+import http.client
 import http.server
+import logging
 import os
 import signal
 import threading
@@ -58,8 +60,39 @@ def test_a_notice_of_preemption_is_a_request(monkeypatch, path, answer):
     }
 
 
-def test_where_there_is_no_metadata_server_nothing_happens(monkeypatch):
+def watch(monkeypatch, answers):
+    """Runs the watcher on these answers (an exception is raised) to its end; returns the requests."""
+    left = iter(answers)
+
+    def answer(_):
+        value = next(left)
+        if isinstance(value, Exception):
+            raise value
+        return value
+
+    monkeypatch.setattr(module, "_ask_metadata_server", answer)
+    monkeypatch.setattr(module, "_POLL_SECONDS", 0.0)
+    requests = []
+    module._watch_metadata_server(requests, threading.Event())
+    return requests
+
+
+@pytest.mark.parametrize("error", [TimeoutError(), ConnectionResetError(), http.client.IncompleteRead(b"")], ids=repr)
+def test_an_answer_that_fails_between_good_ones_does_not_end_the_polling(monkeypatch, error):
+    assert watch(monkeypatch, ["FALSE", "NONE", error, error, "TRUE"]) == ["the machine's notice preempted=TRUE"]
+
+
+def test_where_there_is_no_metadata_server_the_polling_ends_and_says_so(monkeypatch, caplog):
+    with caplog.at_level(logging.INFO, logger="absl"):
+        assert watch(monkeypatch, [ConnectionRefusedError("refused")]) == []
+    assert "No metadata server answers (refused): preemption notices are not polled" in caplog.text
+
+
+def test_without_a_metadata_server_the_watching_thread_ends(monkeypatch):
     monkeypatch.setenv("GCE_METADATA_HOST", "127.0.0.1:1")
+    before = set(threading.enumerate())
     with stop_requests(poll_metadata_server=True) as requests:
-        time.sleep(0.2)
+        for thread in set(threading.enumerate()) - before:
+            thread.join(timeout=10)
+            assert not thread.is_alive()
         assert not requests

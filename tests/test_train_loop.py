@@ -19,6 +19,7 @@ from albert_tf.run_checkpoints import RunCheckpoints
 from albert_tf.train_log import TrainLog
 from albert_tf.train_loop import Interrupted, LoopSettings, TrainLoop
 from albert_tf.train_step import Objective, Trainee
+from albert_tf.workers import Agreement
 
 DROPOUT = {"hidden_dropout_prob": 0.2, "attention_probs_dropout_prob": 0.2}
 
@@ -61,7 +62,11 @@ class Run:
         self.make_dataset = functools.partial(batches, config)
         self.model = model
 
-    def train(self, *, loop=2, evaluate=None, make_dataset=None, loss_fn=None, **settings):
+    def train(self, **settings):
+        self.loop(**settings).train()
+        return self
+
+    def loop(self, *, loop=2, evaluate=None, make_dataset=None, loss_fn=None, **settings):
         make_dataset = make_dataset or self.make_dataset
         step = int(self.trainee.global_step.numpy())
         guard = DivergenceGuard(self.directory, max_loss_jump=1.5, max_rollbacks=self.max_rollbacks, step=step)
@@ -71,7 +76,7 @@ class Run:
             "iterations_per_loop": loop, "gradient_accumulation_steps": 1, "random_seed": 5,
             "poll_metadata_server": False, "profile_steps": 0,
         }  # fmt: skip
-        TrainLoop(
+        return TrainLoop(
             trainee=self.trainee,
             objective=self.objective._replace(loss_fn=loss_fn or self.objective.loss_fn),
             make_batches=lambda step: distribute(lambda rows: make_dataset(step), self.strategy, batch_size=8),
@@ -82,8 +87,7 @@ class Run:
             log=TrainLog(self.directory, start_step=step, num_train_steps=self.steps),
             settings=LoopSettings(**{**defaults, **settings}),
             ideal_step_seconds=1e-6,
-        ).train()
-        return self
+        )
 
     def weights(self):
         return {name: variable.numpy() for name, variable in self.variables.items()}
@@ -216,9 +220,37 @@ def test_divergence_goes_back_to_the_checkpoint_and_skips_the_data(tmp_path, cap
     assert_same_bits(run, again)
 
 
+def test_a_checkpoint_that_diverges_at_once_again_is_set_aside_for_the_one_before(tmp_path, caplog):
+    run = Run(tmp_path / "a", steps=9, max_rollbacks=2)
+    run.train(make_dataset=poisoned(run, [7, 9]))  # steps 8, and again 8 after the checkpoint of step 6
+    assert "model.ckpt-6 is set aside as diverged-*" in caplog.text
+    assert "at step 8: going on from the checkpoint of step 3 with the data after step 8" in caplog.text
+    assert list((tmp_path / "a").glob("diverged-model.ckpt-6.index"))
+    assert [line["step"] for line in run.lines()] == [2, 3, 5, 6, 8, 9]
+    other = Run(tmp_path / "b", steps=9)  # without the batches 3 to 9
+    other.train(make_dataset=lambda step: other.make_dataset(0).take(3).concatenate(other.make_dataset(10)).skip(step))
+    assert_same_bits(run, other)
+
+
+def test_workers_compare_what_they_went_back_to_and_agree_on_a_missing_evaluation(tmp_path, monkeypatch):
+    compared = []
+    monkeypatch.setattr(Agreement, "check_equal", lambda self, value, what: compared.append((value, what)))
+    run = Run(tmp_path, steps=6, max_rollbacks=1)
+    loop = run.loop(make_dataset=poisoned(run, [4]))
+    loop.train()
+    assert compared == [(3, "checkpoints")]
+    assert loop.evaluation_is_missing()
+    loop.log.write("eval", 6, {"loss": 1.0})
+    assert not loop.evaluation_is_missing()
+    monkeypatch.setattr(Agreement, "any", lambda self, value: True)  # another worker does not see it
+    assert loop.evaluation_is_missing()
+
+
 def test_after_its_last_rollback_a_run_stops_with_what_to_try(tmp_path):
     run = Run(tmp_path, steps=9, max_rollbacks=1)
-    with pytest.raises(UserError, match="not finite at step 5, after 1 rollbacks .* step 3 is the last good one"):
+    with pytest.raises(
+        UserError, match="not finite at step 5, after as many rollbacks as --max_rollbacks=1 allows; .* of step 3"
+    ):
         run.train(make_dataset=poisoned(run, [4, 6]))
     assert sorted(p.stem for p in tmp_path.glob("*.index")) == ["model.ckpt-3"]
 
