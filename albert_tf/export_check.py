@@ -90,9 +90,9 @@ def _read_meta_graph(directory: Path) -> Any:
     try:
         saved_model = saved_model_pb2.SavedModel.FromString(file.read_bytes())
     except OSError as error:
-        raise UserError(f"{directory} is no SavedModel: {file.name} cannot be read ({error.strerror})") from None
+        raise UserError(f"{directory} is not a SavedModel: {file.name} cannot be read ({error.strerror})") from None
     except Exception as error:  # protobuf's DecodeError moved between versions
-        raise UserError(f"{directory} is no SavedModel: {file.name} is damaged ({error})") from None
+        raise UserError(f"{directory} is not a SavedModel: {file.name} is damaged ({error})") from None
     served = [graph for graph in saved_model.meta_graphs if "serve" in graph.meta_info_def.tags]
     if len(served) != 1:
         raise UserError(f"{directory} must hold one graph with the tag 'serve'; it holds {len(served)}")

@@ -101,7 +101,7 @@ def _detect_format(path: str) -> str:
 def _find_tensorflow(path: str, label_head: str | None, *, wanted: str | None) -> Found:
     prefix = tensor_files.find_tensorflow_prefix(path)
     if prefix is None:
-        raise UserError(f"{path} is no TensorFlow checkpoint: there is no *.index file")
+        raise UserError(f"{path} is not a TensorFlow checkpoint: there is no *.index file")
     tensors = tensor_files.TensorFlowTensors(prefix)
     native = {key: tensor_files.native_name(key) for key in tensors.shapes}
     is_native = any(key.startswith("weights/") and name for key, name in native.items())

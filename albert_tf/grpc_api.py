@@ -101,4 +101,4 @@ def _to_array(tensor: Any, name: str) -> np.ndarray:
     try:
         return tf.make_ndarray(tensor)
     except (TypeError, ValueError):
-        raise RequestError("INVALID_ARGUMENT", f"{name} is no tensor that can be read") from None
+        raise RequestError("INVALID_ARGUMENT", f"{name} is not a tensor that can be read") from None

@@ -150,7 +150,7 @@ class _Inference:
         rate = answered_now / max(seconds, 1e-9)
         logging.info("%s: %d texts answered, %.1f a second", self._config.output, counts["answered"], rate)
         if counts["bad"]:
-            logging.warning("%d rows that could not be read were left out", counts["bad"])
+            logging.warning("Left out because they could not be read: %d row(s)", counts["bad"])
         if counts["long"]:
             done = "cut" if self._config.long_texts == "cut" else "left out"
             logging.warning("%d texts longer than %d tokens were %s", counts["long"], self._engine.max_seq_length, done)

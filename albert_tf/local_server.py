@@ -56,7 +56,7 @@ def _version_directory(directory: Path) -> Path:
         return directory
     versions = [path for path in directory.glob("*") if path.name.isdecimal() and (path / "saved_model.pb").exists()]
     if not versions:
-        raise UserError(f"--saved_model_dir={directory} is no export and holds none (there is no saved_model.pb)")
+        raise UserError(f"--saved_model_dir={directory} is not an export and holds none (there is no saved_model.pb)")
     return max(versions, key=lambda path: int(path.name))
 
 

@@ -129,7 +129,7 @@ class PredictService:
                 if len(text) > limits.max_text_bytes:
                     raise RequestError(
                         "INVALID_ARGUMENT",
-                        f"a text may be {limits.max_text_bytes} bytes long; one of {name} has {len(text)}",
+                        f"a text may be at most {limits.max_text_bytes} bytes long; one of {name} has {len(text)}",
                     )
                 try:
                     text.decode("utf-8")

@@ -110,7 +110,7 @@ def decode_example(record: bytes) -> dict[str, np.ndarray]:
     try:
         example.ParseFromString(record)
     except DecodeError:
-        raise UserError("a record is no tf.train.Example") from None
+        raise UserError("a record is not a tf.train.Example") from None
     features = {}
     for entry in example.features.feature:
         values = entry.value

@@ -77,14 +77,14 @@ class RestApi:
         body, more = bytearray(), True
         while more:
             if max(len(body), int(declared)) > self._max_body_bytes:
-                raise RequestError("TOO_LARGE", f"the body may be {self._max_body_bytes} bytes long; it has more")
+                raise RequestError("TOO_LARGE", f"the body may be at most {self._max_body_bytes} bytes long")
             message = await receive()
             if message["type"] == "http.disconnect":
                 raise RequestError("INVALID_ARGUMENT", "the client has gone")
             body += message.get("body", b"")
             more = message.get("more_body", False)
         if len(body) > self._max_body_bytes:
-            raise RequestError("TOO_LARGE", f"the body may be {self._max_body_bytes} bytes long; it has more")
+            raise RequestError("TOO_LARGE", f"the body may be at most {self._max_body_bytes} bytes long")
         return bytes(body)
 
     def _predict(self, body: bytes) -> bytes:

@@ -92,8 +92,8 @@ def _check_same_kind(train: RecordsDirectory | None, evaluation: RecordsDirector
         if ours != theirs:
             what = {"tokenizer_fingerprint": "tokenizer", "pair_task": "pair task"}[name]
             raise UserError(
-                f"the held-out records of {evaluation.path} were made with another {what} than the training records of "
-                f"{train.path} ({theirs} and {ours}); evaluate on records made with the same"
+                f"the held-out records of {evaluation.path} were made with a different {what} from the training "
+                f"records of {train.path} ({theirs} and {ours}); evaluate on records made with the same"
             )
 
 

@@ -126,7 +126,7 @@ def refusal_of(path: Path) -> UserError:
             "(or the class of its head) writes safetensors"
         )
     return UserError(
-        f"{path} is no checkpoint: there is no *.index (TensorFlow) and no *.safetensors (Hugging Face); other kinds "
+        f"{path} is not a checkpoint: there is no *.index (TensorFlow) and no *.safetensors (Hugging Face); other kinds "
         "of files are not read"
     )
 

@@ -131,7 +131,9 @@ class RowReader:
         for name in self._wanted:
             if not isinstance(values.get(name), str):
                 found = (
-                    f"there is no {name!r}; {nearest_names(name, values)}" if name not in values else "it is no string"
+                    f"there is no {name!r}; {nearest_names(name, values)}"
+                    if name not in values
+                    else "it is not a string"
                 )
                 raise BadRow(f"{name!r} must be a string: {found}")
         return [values[name] for name in self._wanted]
@@ -156,7 +158,7 @@ class _Lines:
         return at_end
 
     def read(self) -> str:
-        """Returns the next line without its end; raises BadRow where it is no text."""
+        """Returns the next line without its end; raises BadRow where it is not text."""
         raw = part = self._stream.readline(_MAX_ROW_BYTES)
         end = self.position.offset + len(raw)
         while len(part) == _MAX_ROW_BYTES and not part.endswith(b"\n"):

@@ -97,7 +97,7 @@ def _open_spill(spill: Path, settings: dict[str, Any]) -> None:
         different = differing_keys(recorded, settings)
         if different:
             raise UserError(
-                f"{spill.parent} holds the unfinished work of a run with another {', '.join(different)}; repeat that "
+                f"{spill.parent} holds the unfinished work of a run with a different {', '.join(different)}; repeat that "
                 f"run's flags to finish it, or delete {spill}"
             )
         return
@@ -127,7 +127,7 @@ def _finished_manifest(directory: Path, settings: dict[str, Any], tokenizer: Tok
     problems = [f"{name} {problem}" for name, shard in manifest.shards.items()
                 if (problem := shard.problem(directory / name))]  # fmt: skip
     if different or problems:
-        reason = f"made with another {', '.join(different)}" if different else f"of which {problems[0]}"
+        reason = f"made with a different {', '.join(different)}" if different else f"of which {problems[0]}"
         raise UserError(f"{directory} holds records {reason}; choose another --output_dir or delete that one")
     return manifest
 

@@ -21,7 +21,7 @@ from albert_tf.files import expand_globs
 from albert_tf.run_config import TextConfig
 
 MAX_LINE_BYTES = 64 * 2**20
-# Text shrinks 2 to 20 times; what grows more than this, beyond an allowance, is no text.
+# Text shrinks 2 to 20 times; what grows more than this, beyond an allowance, is not text.
 MAX_EXPANSION = 200
 EXPANSION_ALLOWANCE_BYTES = 64 * 2**20
 
@@ -156,7 +156,7 @@ class TfdsSource:
             raise UserError(f"{asked}: {first_line(error)}") from None
         if self._key not in self._examples.element_spec:
             choices = nearest_names(self._key, self._examples.element_spec)
-            raise UserError(f"--text_key={self._key!r} is no feature of {config.tfds_name}; {choices}")
+            raise UserError(f"--text_key={self._key!r} is not a feature of {config.tfds_name}; {choices}")
         self._iterate = tfds.as_numpy
         self._full_name, self._count = info.full_name, split.num_examples
         self._files = [FileSource(str(path)) for path in split.filepaths]
@@ -218,7 +218,7 @@ def _text_of_json(line: str, key: str, place: str) -> str:
     try:
         value = json.loads(line)
     except (ValueError, RecursionError) as error:
-        raise UserError(f"{place}: --text_key reads JSON lines, and this one is no JSON ({error})") from None
+        raise UserError(f"{place}: --text_key reads JSON lines, and this one is not JSON ({error})") from None
     if not isinstance(value, dict):
         raise UserError(f"{place}: a JSON line must be an object; this one is {type(value).__name__}")
     if key not in value:

@@ -87,7 +87,7 @@ def _finished(directory: Path, settings: dict[str, Any]) -> SentencePieceTokeniz
     del recorded["lines_with_invalid_bytes"]
     different = differing_keys(recorded, settings)
     if different:
-        raise UserError(f"{directory} holds a vocabulary made with another {', '.join(different)}; "
+        raise UserError(f"{directory} holds a vocabulary made with a different {', '.join(different)}; "
                         "choose another --output_dir or delete that one")  # fmt: skip
     tokenizer = SentencePieceTokenizer.load(directory)
     if tokenizer.fingerprint != fingerprint:

@@ -68,7 +68,7 @@ def test_what_was_committed_is_kept_and_the_rest_is_written_again(tmp_path, suff
     output.write(ROWS[4:])
     output.close()
     assert not path.exists()
-    with pytest.raises(UserError, match=r"begun with another answer; repeat .* delete \.a"):
+    with pytest.raises(UserError, match=r"begun with a different answer; repeat .* delete \.a"):
         begun(path, answer="y")
     output = begun(path, answer="x")
     assert output.progress["position"] == [20, 2]

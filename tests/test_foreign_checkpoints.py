@@ -179,7 +179,7 @@ def test_a_projection_that_alberts_do_not_have_must_be_the_identity(tmp_path, va
     [
         ("pytorch_model.bin", "is a pickle"),
         ("tf_model.h5", "other kinds of files are not read"),
-        ("notes.txt", r"is no checkpoint: there is no \*.index"),
+        ("notes.txt", r"is not a checkpoint: there is no \*.index"),
     ],
 )
 def test_other_files_are_refused_with_advice(tmp_path, file, message):

@@ -70,7 +70,7 @@ def test_a_run_that_failed_goes_on_with_the_same_bytes(run, monkeypatch):
         patch.setattr(inference._Inference, "_answer", fail_at_the_third)
         with pytest.raises(OSError):
             run(name="out.jsonl")
-    with pytest.raises(UserError, match="begun with another --answer"):
+    with pytest.raises(UserError, match="begun with a different --answer"):
         run(name="out.jsonl", answer="mean_embedding")
     first_lines = []
 

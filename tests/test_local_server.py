@@ -14,7 +14,7 @@ def test_the_highest_version_is_served_unless_one_is_named(tmp_path):
     (tmp_path / "11").mkdir()  # unfinished: there is nothing in it
     assert _version_directory(tmp_path).name == "10"
     assert _version_directory(tmp_path / "9").name == "9"
-    with pytest.raises(UserError, match="is no export and holds none"):
+    with pytest.raises(UserError, match="is not an export and holds none"):
         _version_directory(tmp_path / "11")
 
 

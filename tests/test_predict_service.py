@@ -34,7 +34,7 @@ def test_answers_are_the_models(service, session_model):
         ("", {**texts(b"a"), "more": texts(b"a")["text"]}, "the inputs must be text; received more, text"),
         ("", texts(), "from 1 to 4 texts; text has 0"),
         ("", texts(*[b"a"] * 5), "from 1 to 4 texts; text has 5"),
-        ("", texts(b"a" * 101), "a text may be 100 bytes long; one of text has 101"),
+        ("", texts(b"a" * 101), "a text may be at most 100 bytes long; one of text has 101"),
         ("", texts(b"good \xff bad"), "text must be UTF-8"),
         ("", {"text": np.array([1, 2], np.int32)}, r"text must be string of rank 1; received int32 of shape \[2\]"),
         ("", {"text": np.array([[b"a"]], object)}, "text must be string of rank 1"),

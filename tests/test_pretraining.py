@@ -115,8 +115,7 @@ def test_training_starts_from_a_checkpoint_where_asked(make_config, tmp_path, ca
 
 
 def test_a_converted_checkpoint_is_not_taken_for_a_run(make_config, tmp_path):
-    pretrain(make_config(num_train_steps=2))
-    convert(ConvertConfig(source=str(tmp_path / "run"), target=str(tmp_path / "converted")))
+    convert(ConvertConfig(source=str(GOLDEN / "tf1_checkpoint" / "plain"), target=str(tmp_path / "converted")))
     for changes in ({}, {"do_eval": True, "input_file": None}):
         with pytest.raises(UserError, match="holds a converted checkpoint, not a run .* as --init_checkpoint, and"):
             pretrain(make_config(output_dir=str(tmp_path / "converted"), **changes))
@@ -184,7 +183,7 @@ def test_records_of_another_vocabulary_stop_training(make_config, tmp_path):
         eval_input_file=None,
         model={"max_position_embeddings": 64},
     )
-    with pytest.raises(UserError, match="a token id outside the vocabulary .* made with another vocabulary"):
+    with pytest.raises(UserError, match="a token id outside the vocabulary .* made with a different vocabulary"):
         pretrain(config)
 
 
@@ -246,7 +245,7 @@ def test_held_out_records_of_another_kind_are_refused(make_config, alice_records
     records = tmp_path / "records"
     shutil.copytree(alice_records, records)
     dataclasses.replace(Manifest.load(records), pair_task="nsp").save(records)
-    with pytest.raises(UserError, match="another pair task than the training records .* [(]nsp and sop[)]"):
+    with pytest.raises(UserError, match="a different pair task from the training records .* [(]nsp and sop[)]"):
         pretrain(make_config(eval_input_file=f"{records}/eval-*"))
 
 

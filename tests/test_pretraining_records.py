@@ -60,7 +60,7 @@ def test_the_same_command_again_does_nothing_and_another_is_refused(alice_text, 
     config = make_config(alice_text, alice_vocab, alice_records)
     assert create_records(config) == Manifest.load(alice_records)
     assert {path: path.stat().st_mtime_ns for path in alice_records.rglob("*")} == before
-    with pytest.raises(UserError, match="made with another dupe_factor; choose another --output_dir"):
+    with pytest.raises(UserError, match="made with a different dupe_factor; choose another --output_dir"):
         create_records(dataclasses.replace(config, dupe_factor=3))
 
 
@@ -84,7 +84,7 @@ def test_an_edited_file_of_equal_length_is_another_input(alice_text, alice_vocab
     config = make_config(path, alice_vocab, tmp_path / "out")
     create_records(config)
     path.write_bytes(alice_text.read_bytes().replace(b"Alice", b"Bobby"))
-    with pytest.raises(UserError, match="made with another input; choose another --output_dir"):
+    with pytest.raises(UserError, match="made with a different input; choose another --output_dir"):
         create_records(config)
 
 
@@ -100,7 +100,7 @@ def test_a_run_that_fails_in_the_middle_leaves_nothing_finished_and_goes_on_from
         with pytest.raises(OSError):
             create_records(config)
     assert [path.name for path in tmp_path.iterdir()] == [".spill"]
-    with pytest.raises(UserError, match="unfinished work of a run with another dupe_factor"):
+    with pytest.raises(UserError, match="unfinished work of a run with a different dupe_factor"):
         create_records(dataclasses.replace(config, dupe_factor=3))
     with monkeypatch.context() as patch:
         patch.setattr(pretraining_records, "__version__", "0.0.0")

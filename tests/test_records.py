@@ -45,7 +45,7 @@ def test_examples_are_decoded_as_tensorflow_does():
             assert np.array_equal(ours[name], feature.int64_list.value or feature.float_list.value)
     unpacked = b"\x0a\x0c\x0a\x0a\x0a\x01x\x12\x05\x1a\x03\x08\x96\x01"  # as some writers store a list
     assert decode_example(unpacked)["x"].tolist() == [150]
-    with pytest.raises(UserError, match="no tf.train.Example"):
+    with pytest.raises(UserError, match="not a tf.train.Example"):
         decode_example(b"\xff\xff")
 
 

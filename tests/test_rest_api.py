@@ -107,7 +107,7 @@ TOKENS = {"signature_name": "tokens"}
         ({"instances": ["\ud800"]}, "half of a surrogate pair"),
         ({"instances": [{"b64": "*"}]}, "must be base64"),
         ({"instances": [{"b64": "/w=="}]}, "text must be UTF-8"),
-        ({"instances": ["a" * 1001]}, "a text may be 1000 bytes long"),
+        ({"instances": ["a" * 1001]}, "a text may be at most 1000 bytes long"),
         ({"instances": ["a"] * 3000}, "from 1 to 8 texts"),
         ({"instances": ["a"], "signature_name": "no"}, "there is no signature 'no'"),
         ({"instances": ["a"], "signature_name": 7}, "signature_name must be a string"),
@@ -141,7 +141,7 @@ def test_long_bodies_are_refused_declared_or_not(api):
     for headers in ((), [(b"content-length", b"20001")]):
         status, answer = call(api, PREDICT, b"[" * 20_001, headers=headers)
         assert status == 413
-        assert "may be 20000 bytes long" in answer["error"]
+        assert "may be at most 20000 bytes long" in answer["error"]
 
 
 def test_a_body_that_never_ends_is_given_up(api, monkeypatch):

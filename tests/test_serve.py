@@ -102,4 +102,6 @@ def test_a_server_that_is_told_to_stop_answers_what_it_has_accepted(exported):
 
 
 def test_mistakes_end_in_one_sentence(tmp_path):
-    assert_one_sentence(run("-m", "albert_tf.serve", f"--saved_model_dir={tmp_path}"), "is no export and holds none")
+    assert_one_sentence(
+        run("-m", "albert_tf.serve", f"--saved_model_dir={tmp_path}"), "is not an export and holds none"
+    )

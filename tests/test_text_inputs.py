@@ -110,8 +110,8 @@ def test_json_lines_are_texts_of_their_own(tmp_path):
 @pytest.mark.parametrize(
     ("line", "message"),
     [
-        ("{", "this one is no JSON"),
-        ("[" * 100_000, "this one is no JSON"),
+        ("{", "this one is not JSON"),
+        ("[" * 100_000, "this one is not JSON"),
         ('["a"]', "must be an object; this one is list"),
         ('{"txt": "a"}', "the object has no 'text', which --text_key names; did you mean 'txt'"),
         ('{"text": null}', "'text' must be a text; it is NoneType"),
@@ -199,7 +199,7 @@ def test_a_tfds_data_set_is_read_in_order(dataset, split, numbers):
     [
         ({"tfds_name": "no_such_name"}, "--tfds_name=no_such_name --tfds_split=train: .*not found"),
         ({"tfds_split": "tset"}, "--tfds_split=tset: Unknown split"),
-        ({"text_key": "txet"}, "--text_key='txet' is no feature of tiny; did you mean 'text'"),
+        ({"text_key": "txet"}, "--text_key='txet' is not a feature of tiny; did you mean 'text'"),
         ({"text_key": "number"}, "tiny, split train: example 1: .*must be a text"),
     ],
 )

@@ -61,7 +61,7 @@ def test_a_field_of_csv_may_hold_lines(tmp_path):
         ("t.jsonl", b"{", "not JSON: Expecting property name"),
         ("t.jsonl", b"[1]", "a JSON object is expected, not list"),
         ("t.jsonl", b'{"tex": "a"}', "'text' must be a string: there is no 'text'; did you mean 'tex'?"),
-        ("t.jsonl", b'{"text": 3}', "'text' must be a string: it is no string"),
+        ("t.jsonl", b'{"text": 3}', "'text' must be a string: it is not a string"),
         ("t.jsonl", b"", "it is empty"),
         ("t.csv", b'"broken,1', "not CSV: unexpected end of data"),
         ("t.csv", b"caf\xe9,1", "not UTF-8"),

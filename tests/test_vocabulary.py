@@ -59,7 +59,7 @@ def test_the_same_command_again_does_nothing_and_another_is_refused(alice_text, 
     config = make_config(alice_text, alice_vocab)
     train_vocabulary(config)
     assert (alice_vocab / "spiece.model").stat().st_mtime_ns == before
-    with pytest.raises(UserError, match="made with another vocab_size"):
+    with pytest.raises(UserError, match="made with a different vocab_size"):
         train_vocabulary(dataclasses.replace(config, vocab_size=500))
 
 
