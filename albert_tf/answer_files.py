@@ -55,8 +55,8 @@ class AnswerFile:
             if changed:
                 self._stream.close()
                 raise UserError(
-                    f"{self._partial} was begun with a different {', '.join(changed)}; repeat the command as it was, or "
-                    f"delete {self._partial.name} and {self._progress_file.name} to begin anew"
+                    f"{self._partial} was begun with a different {', '.join(changed)}; repeat the command as it was, "
+                    f"or delete {self._partial.name} and {self._progress_file.name} to begin anew"
                 )
             self._shape = self.progress["shape"]
         self._stream.truncate(self.progress["bytes"] if self.progress else 0)

@@ -135,7 +135,7 @@ class AlbertConfig:
         return cls(**own, inert={key: values[key] for key in INERT_KEYS if key in values})
 
     def to_dict(self) -> dict[str, Any]:
-        """Returns the keys of an `albert_config.json`; `parameter_sharing` only where it is not the original's."""
+        """Returns the keys of an `albert_config.json`; those that the original lacks only where they differ from it."""
         values = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
         values.update(values.pop("inert"))
         values["hidden_act"] = _ACTIVATION_TO_JSON.get(self.hidden_act, self.hidden_act)

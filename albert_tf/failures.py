@@ -47,7 +47,8 @@ def _sentence(error: tf.errors.OpError, files: Sequence[Path]) -> str | None:
         number = re.search(rf"{OUTSIDE_VOCABULARY}\D*(\d+)", message)
         return (
             f"a record has {OUTSIDE_VOCABULARY}{f' ({number[1]})' if number else ''}: the records were made with "
-            "a different vocabulary from the one that the model's vocab_size says; make them again, or correct the configuration"
+            "a different vocabulary from the one that vocab_size of the model says; make them again, or correct the "
+            "configuration"
         )
     if isinstance(error, tf.errors.InvalidArgumentError) and "parse" in message and "xample" in message:
         return f"a record has other features than the first one of its file ({first_line}); make the records again"

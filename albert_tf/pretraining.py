@@ -161,19 +161,18 @@ def _initialize(config: PretrainConfig, trainee: Trainee, data: RunData) -> None
 
 
 def _make_batches(config: PretrainConfig, data: RunData, strategy: tf.distribute.Strategy) -> Any:
-    """Returns the function that gives the distributed batches after the n-th."""
+    """Returns the function that gives the distributed batches after the n-th, or None without training records."""
+    size, records = config.train_batch_size, data.train
+    if records is None:
+        return None
 
     def make_batches(start_step: int) -> Any:
-        make_dataset = functools.partial(
-            _training_rows, data.train, config.train_batch_size, config.random_seed, start_step
-        )
-        return distribution.distribute(make_dataset, strategy, batch_size=config.train_batch_size)
+        def rows_of(rows: slice) -> tf.data.Dataset:
+            return training_dataset(records, batch_size=size, seed=config.random_seed, start_step=start_step, rows=rows)
+
+        return distribution.distribute(rows_of, strategy, batch_size=size)
 
     return make_batches
-
-
-def _training_rows(records: Any, batch_size: int, seed: int, start_step: int, rows: slice) -> tf.data.Dataset:
-    return training_dataset(records, batch_size=batch_size, seed=seed, start_step=start_step, rows=rows)
 
 
 def _make_evaluate(

@@ -20,7 +20,8 @@ CHECKPOINT_FORMATS = ("native", "tf1", "hf")
 OUTPUT_BIAS_STARTS = ("zeros", "unigram")
 
 # Of the published pre-training with LAMB (paper section 4.1; README of TF1 ALBERT).
-PUBLISHED_LEARNING_RATE, PUBLISHED_BATCH_SIZE, PUBLISHED_WARMUP_STEPS = 0.00176, 4096, 3125
+PUBLISHED_LEARNING_RATE, PUBLISHED_BATCH_SIZE = 0.00176, 4096
+PUBLISHED_TRAIN_STEPS, PUBLISHED_WARMUP_STEPS = 125_000, 3125
 
 MIN_SEQ_LENGTH = 8  # of records made by other programs
 MIN_RECORD_LENGTH = 16  # [CLS] A [SEP] B [SEP] with a few words in each segment
@@ -208,7 +209,7 @@ class PretrainConfig:
         default=None,
     )
     dry_run: bool = option("Check everything, say what would run, and end.", default=False)
-    train_batch_size: int = option("Examples in a step, over all replicas.", default=4096)
+    train_batch_size: int = option("Examples in a step, over all replicas.", default=PUBLISHED_BATCH_SIZE)
     eval_batch_size: int = option("Examples in an evaluation step, over all replicas.", default=64)
     gradient_accumulation_steps: int = option(
         "Micro-batches that a replica works through in a step, to save memory; the update is the same.", default=1
@@ -221,7 +222,7 @@ class PretrainConfig:
         "Peak learning rate. Unset: 0.00176 x sqrt(train_batch_size / 4096), from the published one.", default=None
     )
     poly_power: float = option("Power of the polynomial decay.", default=1.0)
-    num_train_steps: int = option("Steps of the whole run.", default=125_000)
+    num_train_steps: int = option("Steps of the whole run.", default=PUBLISHED_TRAIN_STEPS)
     num_warmup_steps: int | None = option(
         "Steps of linear warm-up. Unset: 3125, at most a tenth of the run.", default=None
     )

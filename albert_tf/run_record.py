@@ -76,7 +76,7 @@ def note_environment(directory: Path, *, step: int, strategy: tf.distribute.Stra
     """
     path = directory / ENVIRONMENT_FILE
     recorded = read_json(path, what="record of the run's environments") if step and path.exists() else []
-    recorded = [entry for entry in recorded if entry["from_step"] < step or step == 0]
+    recorded = [entry for entry in recorded if entry["from_step"] < step]
     now = _environment(strategy)
     if recorded:
         before = {key: value for key, value in recorded[-1].items() if key != "from_step"}

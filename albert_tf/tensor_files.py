@@ -126,8 +126,8 @@ def refusal_of(path: Path) -> UserError:
             "(or the class of its head) writes safetensors"
         )
     return UserError(
-        f"{path} is not a checkpoint: there is no *.index (TensorFlow) and no *.safetensors (Hugging Face); other kinds "
-        "of files are not read"
+        f"{path} is not a checkpoint: there is no *.index (TensorFlow) and no *.safetensors (Hugging Face); other "
+        "kinds of files are not read"
     )
 
 

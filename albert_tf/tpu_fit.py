@@ -16,6 +16,7 @@ from albert_tf.files import expand_globs
 from albert_tf.heads import AlbertWithHeads
 from albert_tf.losses import pretraining_loss, pretraining_metric_names
 from albert_tf.optimizers import AlbertOptimizer, LearningRateSchedule
+from albert_tf.run_config import PUBLISHED_LEARNING_RATE, PUBLISHED_TRAIN_STEPS, PUBLISHED_WARMUP_STEPS
 from albert_tf.tpu_compiler import Compiled, TpuAotConfig, check_installed, compile_module
 from albert_tf.train_step import Objective, Trainee, train_step
 
@@ -32,7 +33,9 @@ class StepLowering:
         self._lengths = (max_seq_length, max_predictions_per_seq)
         model = AlbertWithHeads(config, remat=remat, dtype=dtype_policy("bfloat16"))
         variables = named_variables(model)
-        schedule = LearningRateSchedule(0.00176, num_train_steps=125_000, num_warmup_steps=3125)
+        schedule = LearningRateSchedule(
+            PUBLISHED_LEARNING_RATE, num_train_steps=PUBLISHED_TRAIN_STEPS, num_warmup_steps=PUBLISHED_WARMUP_STEPS
+        )
         self._trainee = Trainee.create(model, variables, AlbertOptimizer("lamb", variables, schedule=schedule))
         self._objective = Objective(pretraining_loss, pretraining_metric_names(model.head_names))
 

@@ -15,8 +15,6 @@ from albert_tf.divergence import STATE_SIZE
 from albert_tf.losses import LossFunction
 from albert_tf.optimizers import STATISTICS, AlbertOptimizer
 
-DATA_WAIT = "data_wait_seconds"
-
 Batch = dict[str, tf.Tensor]
 
 
@@ -73,21 +71,22 @@ def train_step(
     rows = batch["input_ids"].shape[0]
     first_example = tf.cast(context.replica_id_in_sync_group, tf.int64) * rows
     step = trainee.global_step.read_value()
-    seed = tf.constant(random_seed, tf.int64)
-    gradients_of = _accumulated_gradients if accumulation_steps > 1 else _gradients
-    gradients, totals = gradients_of(
-        batch, trainee, objective, dropout_seed=tf.stack([seed, step, first_example]), parts=accumulation_steps
-    )
+    seed = tf.stack([tf.constant(random_seed, tf.int64), step, first_example])
+    if accumulation_steps > 1:
+        gradients, totals = _accumulated_gradients(
+            batch, trainee, objective, dropout_seed=seed, parts=accumulation_steps
+        )
+    else:
+        gradients, totals = _gradients(batch, trainee, objective, dropout_seed=seed)
     applied = trainee.optimizer.apply(dict(zip(trainee.variables, gradients, strict=True)), step=step)
     trainee.global_step.assign_add(1)
     return tf.concat([totals, [applied[name] for name in STATISTICS]], axis=0)
 
 
 def _gradients(
-    batch: Batch, trainee: Trainee, objective: Objective, *, dropout_seed: tf.Tensor, parts: int
+    batch: Batch, trainee: Trainee, objective: Objective, *, dropout_seed: tf.Tensor
 ) -> tuple[list[Any], tf.Tensor]:
     """Returns this replica's share of the gradients, and the sums and weights of the terms over the global batch."""
-    del parts
     with tf.GradientTape() as tape:
         sums, weights = _terms(batch, trainee.model, objective, dropout_seed=dropout_seed)
         totals = _sum_over_replicas(tf.concat([sums, weights], axis=0))

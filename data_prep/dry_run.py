@@ -26,12 +26,11 @@ def preview_records(config: RecordsConfig) -> list[str]:
     began = time.perf_counter()
     with tempfile.TemporaryDirectory() as directory:
         worker = UnitWorker(config, tokenizer, Path(directory))
-        finished = True
         for unit in pack_units(read_all_documents(sources, config=config, counts=read), pair_task=config.pair_task):
-            finished = False
             counts.update(worker.run(unit).counts)
             check_vocabulary(counts, config)
             if time.perf_counter() - began > _SECONDS:
+                finished = False
                 break
         else:
             finished = True

@@ -97,8 +97,8 @@ def _open_spill(spill: Path, settings: dict[str, Any]) -> None:
         different = differing_keys(recorded, settings)
         if different:
             raise UserError(
-                f"{spill.parent} holds the unfinished work of a run with a different {', '.join(different)}; repeat that "
-                f"run's flags to finish it, or delete {spill}"
+                f"{spill.parent} holds the unfinished work of a run with a different {', '.join(different)}; repeat "
+                f"that run's flags to finish it, or delete {spill}"
             )
         return
     shutil.rmtree(spill, ignore_errors=True)

@@ -17,7 +17,7 @@ from albert_tf.tokenizer import Tokenizer
 from data_prep.documents import Document
 from data_prep.record_statistics import count_examples
 from data_prep.sentence_pairs import Pairs, Unit, document_key, lay_out, make_pairs
-from data_prep.shard_writer import SpillWriter
+from data_prep.shard_writer import EVAL_SHARD, SpillWriter
 
 # Characters of text in a unit; they bound a worker's memory. The first units are small, so that a small text is enough
 # for several processes; later ones are larger, so that a large text makes fewer files.
@@ -133,7 +133,7 @@ class UnitWorker:
             for name, value in count_examples(batch, mask_id=self._tokenizer.mask_id).items():
                 counts[f"{split}/{name}"] += value
             shards = derive_keys(part.keys, _SHARD_STREAM) % np.uint64(self._config.num_shards)
-            shards = shards.astype(np.int64) if split == "train" else np.full(len(part.keys), -1)
+            shards = shards.astype(np.int64) if split == "train" else np.full(len(part.keys), EVAL_SHARD)
             spill.write(encode_examples(batch, self._features), shards=shards, keys=part.keys)
 
     def _make_batch(self, unit: Unit, pairs: Pairs) -> dict[str, np.ndarray]:
