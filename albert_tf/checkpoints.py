@@ -41,7 +41,7 @@ def _resolve(root: Any, path: str) -> Any:
     return root
 
 
-def write_checkpoint(directory: Path, names: Sequence[str], tensors: NamedArrays, *, step: int) -> None:
+def write_checkpoint(directory: Path, names: Sequence[str], *, tensors: NamedArrays, step: int) -> None:
     """Writes `model.ckpt-<step>` as `RunCheckpoints` does, one tensor at a time.
 
     `tensors` are weights, and perhaps slots and `global_step`, by TF1 name; `names` are their names.

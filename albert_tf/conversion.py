@@ -145,7 +145,7 @@ def _write(checkpoint: Checkpoint, plan: _Plan, directory: Path, tokenizer: Toke
             tensor_files.write_tensorflow(str(directory / TF1_NAME), tensors())
         else:
             step = int(checkpoint.tensors.read(checkpoint.stored["global_step"])) if "global_step" in names else 0
-            write_checkpoint(directory, names, tensors(), step=step)
+            write_checkpoint(directory, names, tensors=tensors(), step=step)
         config = checkpoint.config if plan.format == NATIVE else checkpoint.config.with_groups_only()
         config.save(directory / CONFIG_FILE)
         label_head = next((head for head in checkpoint.heads if head in LABEL_HEADS), None)

@@ -55,7 +55,7 @@ def export_saved_model(
         tf.saved_model.save(served, str(temporary), signatures=signatures)
         write_serving_files(temporary, version=version)
         with tf.device("/CPU:0"):
-            write_warmup_records(temporary, signatures, tokenizer, max_seq_length=length)
+            write_warmup_records(temporary, signatures, tokenizer=tokenizer, max_seq_length=length)
         tokenizer.save(temporary / "assets")
         checkpoint.config.save(temporary / "assets" / CONFIG_FILE)
         if labels:

@@ -60,7 +60,7 @@ def write_serving_files(directory: Path, *, version: int) -> None:
 
 
 def write_warmup_records(
-    directory: Path, signatures: Mapping[str, Any], tokenizer: Tokenizer, *, max_seq_length: int
+    directory: Path, signatures: Mapping[str, Any], *, tokenizer: Tokenizer, max_seq_length: int
 ) -> None:
     """Writes a PredictionLog of each warm-up request with the answer of `signatures`, concrete functions by name.
 

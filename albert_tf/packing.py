@@ -23,7 +23,7 @@ def join_ids(
 
 
 def pack_texts(
-    tokenizer: Tokenizer, texts: Sequence[str], text_pairs: Sequence[str] | None = None, *, max_seq_length: int
+    tokenizer: Tokenizer, texts: Sequence[str], *, text_pairs: Sequence[str] | None = None, max_seq_length: int
 ) -> dict[str, np.ndarray]:
     """Returns `input_ids`, `input_mask` and `segment_ids`, int32 [texts, longest], of texts or of pairs of texts."""
     first = tokenizer.encode_batch(texts)

@@ -44,9 +44,9 @@ def pretrain(config: PretrainConfig) -> int:
     """
     albert_config = AlbertConfig.load(config.albert_config_file)
     data = open_data(config, albert_config)
-    check_fit(config, albert_config, data)
+    check_fit(config, albert_config, data=data)
     strategy = distribution.make_strategy(config.tpu, zone=config.tpu_zone, project=config.gcp_project)
-    plan = make_plan(config, albert_config, data, strategy)
+    plan = make_plan(config, albert_config, data=data, strategy=strategy)
     for line in plan.lines:
         logging.info("%s", line)
     if config.dry_run:
@@ -191,7 +191,7 @@ def _make_evaluate(
         return evaluation_dataset(records, batch_size=size, max_steps=config.max_eval_steps, rows=rows)
 
     make_batches = functools.partial(distribution.distribute, rows_of, strategy, batch_size=size)
-    return make_evaluator(model, objective, make_batches, strategy=strategy)
+    return make_evaluator(model, objective, make_dataset=make_batches, strategy=strategy)
 
 
 def _loop_settings(config: PretrainConfig, *, num_train_steps: int) -> LoopSettings:

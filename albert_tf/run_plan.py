@@ -32,7 +32,7 @@ class RunPlan:
     lines: list[str]
 
 
-def check_fit(config: PretrainConfig, albert_config: AlbertConfig, data: RunData) -> None:
+def check_fit(config: PretrainConfig, albert_config: AlbertConfig, *, data: RunData) -> None:
     """Raises UserError unless configuration, tokenizer and records fit together."""
     if data.tokenizer and data.tokenizer.vocab_size != albert_config.vocab_size:
         raise UserError(
@@ -53,7 +53,7 @@ def check_fit(config: PretrainConfig, albert_config: AlbertConfig, data: RunData
 
 
 def make_plan(
-    config: PretrainConfig, albert_config: AlbertConfig, data: RunData, strategy: tf.distribute.Strategy
+    config: PretrainConfig, albert_config: AlbertConfig, *, data: RunData, strategy: tf.distribute.Strategy
 ) -> RunPlan:
     """Decides what the flags left open; raises UserError where the run cannot work or is not that of --output_dir."""
     directory = Path(config.output_dir)

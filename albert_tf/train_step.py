@@ -232,8 +232,8 @@ def summarize(rows: np.ndarray, objective: Objective) -> dict[str, float]:
 def make_evaluator(
     model: Any,
     objective: Objective,
-    make_dataset: Callable[[], Any],
     *,
+    make_dataset: Callable[[], Any],
     strategy: tf.distribute.Strategy,
 ) -> Callable[[], dict[str, float]]:
     """Returns a function that evaluates the model on all of a distributed dataset and returns the terms' means."""

@@ -203,9 +203,9 @@ def _check_examples(config: RecordsConfig, counts: collections.Counter) -> None:
 
 def _write_shards(config: RecordsConfig, directory: Path, spill: Path, pool: WorkerPool) -> dict[str, Shard]:
     """Writes every shard; returns them by file name."""
-    names = {i: shard_name("train", i, config.num_shards) for i in range(config.num_shards)}
+    names = {i: shard_name("train", i, count=config.num_shards) for i in range(config.num_shards)}
     if config.eval_fraction:
-        names[EVAL_SHARD] = shard_name("eval", 0, 1)
+        names[EVAL_SHARD] = shard_name("eval", 0, count=1)
     tasks = [ShardTask(spill, directory / name, number) for number, name in names.items()]
     written = pool.map_unordered(run_shard, tasks)
     shards = dict(tqdm(written, total=len(tasks), unit="shard", desc="Shuffling shards", mininterval=1.0))

@@ -22,7 +22,7 @@ _BLOCK_BYTES = 8 * 2**20  # of a shard that is put in order at once
 _INDEX_DTYPE = np.dtype([("shard", "<i4"), ("length", "<i4"), ("key", "<u8"), ("offset", "<i8")])
 
 
-def shard_name(split: str, index: int, count: int) -> str:
+def shard_name(split: str, index: int, *, count: int) -> str:
     """Returns the file name of a shard."""
     return f"{split}-{index:05d}-of-{count:05d}.tfrecord"
 

@@ -30,15 +30,15 @@ def test_texts_are_packed_and_padded(english_tokenizer):
     assert packed["input_mask"].sum(axis=1).tolist() == [len(ids) + 2, 2]
     assert not packed["segment_ids"].any()
     assert pack_texts(english_tokenizer, ["Call me Ishmael."], max_seq_length=4)["input_ids"].shape == (1, 4)
-    pair = pack_texts(english_tokenizer, ["Call me"], ["Ishmael."], max_seq_length=16)
+    pair = pack_texts(english_tokenizer, ["Call me"], text_pairs=["Ishmael."], max_seq_length=16)
     assert pair["segment_ids"][0].tolist() == [0] * 4 + [1] * (len(ids) - 2 + 1)
     assert all(value.dtype == np.int32 for value in pair.values())
     with pytest.raises(ValueError, match="shorter"):
-        pack_texts(english_tokenizer, ["a", "b"], ["c"], max_seq_length=16)
+        pack_texts(english_tokenizer, ["a", "b"], text_pairs=["c"], max_seq_length=16)
 
 
 def test_one_string_is_not_taken_for_a_list_of_letters(english_tokenizer):
     with pytest.raises(TypeError, match="texts must be a list of strings; received one str"):
         pack_texts(english_tokenizer, "Call me.", max_seq_length=16)
     with pytest.raises(TypeError, match="received one str"):
-        pack_texts(english_tokenizer, ["a"], "b", max_seq_length=16)
+        pack_texts(english_tokenizer, ["a"], text_pairs="b", max_seq_length=16)

@@ -15,7 +15,7 @@ def planned(alice_records, tmp_path):
         config = PretrainConfig(**{**settings, **changes})
         shape = checks.tiny_config(vocab_size=600)
         data = open_data(config, shape)
-        return config, data, make_plan(config, shape, data, tf.distribute.get_strategy())
+        return config, data, make_plan(config, shape, data=data, strategy=tf.distribute.get_strategy())
 
     return plan
 

@@ -81,4 +81,4 @@ def test_a_unit_that_fails_has_no_index(tmp_path):
 
 
 def test_names_sort_and_tell_how_many_there_are():
-    assert shard_name("train", 3, 12) == "train-00003-of-00012.tfrecord"
+    assert shard_name("train", 3, count=12) == "train-00003-of-00012.tfrecord"
