@@ -104,7 +104,7 @@ def test_a_run_that_fails_in_the_middle_leaves_nothing_finished_and_goes_on_from
         create_records(dataclasses.replace(config, dupe_factor=3))
     with monkeypatch.context() as patch:
         patch.setattr(pretraining_records, "__version__", "0.0.0")
-        with pytest.raises(UserError, match="unfinished work of a run with another albert_tf_version"):
+        with pytest.raises(UserError, match="unfinished work of a run with a different albert_tf_version"):
             create_records(config)
     unit = tmp_path / ".spill" / "unit-00000000.records"
     before = unit.stat().st_mtime_ns
