@@ -70,13 +70,15 @@ class AlbertEncoder(keras.layers.Layer):
         self,
         inputs: dict[str, tf.Tensor],
         *,
+        positions: tf.Tensor | None = None,
         dropout_seed: tf.Tensor | None = None,
         training: bool | None = None,
     ) -> dict[str, Any]:
         """Encodes `input_ids`, `input_mask` (1 for tokens, 0 for padding) and `segment_ids`, each int [batch, seq].
 
         Returns `embedding_output` [batch, seq, E], `encoder_layers` (one [batch, seq, H] for each executed block),
-        `sequence_output` (the last of them) and, where there is a pooler, `pooled_output` [batch, H].
+        `sequence_output` (the last of them) and, where there is a pooler, `pooled_output` [batch, H]. With `positions`
+        int [batch, n] the last block computes these alone, [batch, n, H]; for a pooler the first is that of [CLS].
         """
         options = {"dropout_seed": dropout_seed, "training": training}
         embedding_output, hidden = self.embeddings(inputs["input_ids"], inputs["segment_ids"], **options)
@@ -84,7 +86,8 @@ class AlbertEncoder(keras.layers.Layer):
         block_weights = self._read_weights(training)
         for depth, pair in enumerate(self.plan):
             block: Any = self.blocks[self._pairs.index(pair)]
-            call: Callable[..., tf.Tensor] = functools.partial(block, depth=depth, **options)
+            read = positions if depth == len(self.plan) - 1 else None
+            call: Callable[..., tf.Tensor] = functools.partial(block, positions=read, depth=depth, **options)
             call = _recomputed(call) if self.remat and training else call
             hidden = call(hidden, inputs["input_mask"], weights=block_weights[depth])
             encoder_layers.append(hidden)

@@ -115,6 +115,25 @@ def _softmax_gradient(probabilities: tf.Tensor, upstream: tf.Tensor, *, scale: f
     return tf.cast((products - wide * tf.reduce_sum(products, axis=-1, keepdims=True)) * scale, probabilities.dtype)
 
 
+def token_losses(logits: tf.Tensor, labels: tf.Tensor, *, training: bool | None) -> tf.Tensor:
+    """Returns -log softmax(logits)[labels]; `logits` float32 [rows, classes], `labels` int [rows]."""
+    if not training:
+        return tf.nn.sparse_softmax_cross_entropy_with_logits(labels=labels, logits=logits)
+
+    @tf.custom_gradient
+    def differentiable(logits: tf.Tensor) -> Any:
+        losses, gradient = _compiled_losses(logits, labels)
+        return losses, lambda upstream: gradient * upstream[:, None]
+
+    return differentiable(logits)
+
+
+@_compiled
+def _compiled_losses(logits: tf.Tensor, labels: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+    """Returns the losses and their gradient, which TensorFlow's own kernel computes in twice the time."""
+    return tuple(tf.raw_ops.SparseSoftmaxCrossEntropyWithLogits(features=logits, labels=labels))
+
+
 @fused
 def drop(x: tf.Tensor, kept: tf.Tensor, *, keep_prob: float) -> tf.Tensor:
     """Scales the entries of x that are `kept`, and drops the others."""

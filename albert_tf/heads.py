@@ -79,10 +79,9 @@ class MaskedLmHead(_Head):
         )
         self.built = True
 
-    def call(self, sequence_output: tf.Tensor, positions: tf.Tensor, word_embeddings: Any) -> tf.Tensor:
-        """Returns float32 logits [batch, positions, vocabulary] at `positions` int [batch, positions]."""
-        gathered = keras.ops.take_along_axis(sequence_output, positions[:, :, None], axis=1)
-        transformed = self.layer_norm(self.activation(self.transform(gathered)))
+    def call(self, hidden: tf.Tensor, word_embeddings: Any) -> tf.Tensor:
+        """Returns float32 logits [batch, positions, vocabulary] of `hidden` [batch, positions, H]."""
+        transformed = self.layer_norm(self.activation(self.transform(hidden)))
         table = keras.ops.cast(word_embeddings, transformed.dtype)
         logits = keras.ops.matmul(transformed, keras.ops.transpose(table))
         return keras.ops.cast(logits, "float32") + self.output_bias
@@ -262,18 +261,24 @@ class AlbertWithHeads(keras.Model):
 
         Beside the encoder's inputs the masked-token head needs `masked_lm_positions` int [batch, positions], and the
         head of SQuAD v2 `p_mask`. Multiple choice takes inputs [batch, choices, seq] and returns logits
-        [batch, choices]; the encoder's outputs then have batch * choices rows.
+        [batch, choices]; the encoder's outputs then have batch * choices rows. In training, where all heads are those of
+        pre-training, the last block computes what they read alone: `sequence_output` is that of [CLS] and of the
+        masked tokens, [batch, 1 + positions, H].
         """
         choices = tf.shape(inputs["input_ids"])[1]
         if self.multiple_choice is not None:
             names = ("input_ids", "input_mask", "segment_ids")
             inputs = {name: tf.reshape(inputs[name], [-1, tf.shape(inputs[name])[2]]) for name in names}
         drop = {"dropout_seed": dropout_seed, "training": training}
-        outputs = self.encoder(inputs, **drop)
+        positions = inputs.get("masked_lm_positions")
+        read = None
+        if training and self.masked_lm is not None and set(self.head_names) <= {MASKED_LM, SENTENCE_ORDER}:
+            read = tf.pad(positions, [[0, 0], [1, 0]])  # [CLS] is at 0
+        outputs = self.encoder(inputs, positions=read, **drop)
         if self.masked_lm is not None:
-            outputs["masked_lm_logits"] = self.masked_lm(
-                outputs["sequence_output"], inputs["masked_lm_positions"], self.encoder.embeddings.word_embeddings
-            )
+            hidden = outputs["sequence_output"]
+            masked = hidden[:, 1:] if read is not None else tf.gather(hidden, positions, axis=1, batch_dims=1)
+            outputs["masked_lm_logits"] = self.masked_lm(masked, self.encoder.embeddings.word_embeddings)
         for head in (SENTENCE_ORDER, *LABEL_HEADS):
             if getattr(self, head) is not None:
                 encoded = outputs["sequence_output" if head == TOKEN_CLASSIFICATION else "pooled_output"]

@@ -161,13 +161,15 @@ class SelfAttention(keras.layers.Layer):
         input_mask: tf.Tensor,
         *,
         weights: Weights | None = None,
+        positions: tf.Tensor | None = None,
         depth: int = 0,
         dropout_seed: tf.Tensor | None = None,
         training: bool | None = None,
     ) -> tf.Tensor:
         """Maps [batch, seq, hidden] to the same shape; `input_mask` [batch, seq] is 1 for tokens and 0 for padding.
 
-        `weights` is one entry of `read_weights`, for callers that call several times.
+        `weights` is one entry of `read_weights`, for callers that call several times. With `positions` int [batch, n]
+        only the outputs of these are computed, [batch, n, hidden].
         """
         weights = weights or self.read_weights(1, training=training)[0]
         in_kernel, in_bias, out_kernel, out_bias, gamma, beta = weights
@@ -175,8 +177,18 @@ class SelfAttention(keras.layers.Layer):
         shape = fused_ops.shape_of(hidden)
         flat = tf.reshape(tf.cast(hidden, self.compute_dtype), [-1, self.hidden_size])
         heads = [*shape[:2], 3, self.num_heads, self.hidden_size // self.num_heads]
-        split = tf.reshape(fused_ops.add_bias(tf.matmul(flat, in_kernel), in_bias), heads)
+        product = tf.matmul(flat, in_kernel)
+        if (
+            training
+        ):  # a shape that keeps the bias out of the product: oneDNN's fused one is slower with a variable kernel
+            product = tf.reshape(product, [*shape[:2], 3 * self.hidden_size])
+        split = tf.reshape(fused_ops.add_bias(product, in_bias), heads)
         query, key, value = tf.unstack(tf.transpose(split, (2, 0, 3, 1, 4)))
+        residual = flat
+        if positions is not None:
+            query = tf.gather(query, positions, axis=2, batch_dims=1)
+            hidden = tf.gather(tf.reshape(flat, shape), positions, axis=1, batch_dims=1)
+            residual, shape = tf.reshape(hidden, [-1, self.hidden_size]), fused_ops.shape_of(hidden)
         scores = tf.matmul(query, key, transpose_b=True)
         probabilities = fused_ops.attention_probabilities(
             scores, input_mask, scale=(self.hidden_size // self.num_heads) ** -0.5, training=training
@@ -186,7 +198,7 @@ class SelfAttention(keras.layers.Layer):
         output = fused_ops.residual_norm(
             tf.matmul(context, out_kernel),
             out_bias,
-            flat,
+            residual,
             gamma,
             beta,
             *[
@@ -301,17 +313,19 @@ class TransformerBlock(keras.layers.Layer):
         input_mask: tf.Tensor,
         *,
         weights: BlockWeights | None = None,
+        positions: tf.Tensor | None = None,
         depth: int = 0,
         dropout_seed: tf.Tensor | None = None,
         training: bool | None = None,
     ) -> tf.Tensor:
         """Maps [batch, seq, hidden] to the same shape; `depth` numbers the calls of one forward pass.
 
-        `weights` is what `read_weights` of the attention and of the feed-forward layer gave for this call.
+        `weights` is what `read_weights` of the attention and of the feed-forward layer gave for this call;
+        `positions` as in `SelfAttention`.
         """
         options = {"depth": depth, "dropout_seed": dropout_seed, "training": training}
         attention, feed_forward = weights or (None, None)
-        hidden = self.attention(hidden, input_mask, weights=attention, **options)
+        hidden = self.attention(hidden, input_mask, weights=attention, positions=positions, **options)
         return self.feed_forward(hidden, weights=feed_forward, **options)
 
     def get_config(self) -> dict[str, Any]:

@@ -5,19 +5,21 @@ from typing import Any
 
 import tensorflow as tf
 
+from albert_tf import fused_ops
 from albert_tf.weight_maps import MASKED_LM, SENTENCE_ORDER
 
 Term = tuple[tf.Tensor, tf.Tensor]
 LossFunction = Callable[..., dict[str, Term]]
 
 
-def cross_entropy(logits: tf.Tensor, labels: tf.Tensor, weights: tf.Tensor) -> Term:
+def cross_entropy(logits: tf.Tensor, labels: tf.Tensor, weights: tf.Tensor, *, training: bool) -> Term:
     """Returns the weighted sum of -log softmax(logits)[labels], and the sum of the weights.
 
     `logits` float32 [..., classes]; `labels` int and `weights` float32 have its leading shape.
     """
-    losses = tf.nn.sparse_softmax_cross_entropy_with_logits(labels=labels, logits=logits)
-    return tf.reduce_sum(losses * weights), tf.reduce_sum(weights)
+    rows = tf.reshape(logits, [-1, logits.shape[-1]])
+    losses = fused_ops.token_losses(rows, tf.reshape(labels, [-1]), training=training)
+    return tf.reduce_sum(losses * tf.reshape(weights, [-1])), tf.reduce_sum(weights)
 
 
 def accuracy(logits: tf.Tensor, labels: tf.Tensor, weights: tf.Tensor) -> Term:
@@ -52,20 +54,22 @@ def pretraining_loss(
     `dropout_seed` is given. With `unigram_log_probs` float32 [vocabulary] the cross-entropy of the same targets under
     token frequencies is returned too: what a model that ignores context reaches.
     """
-    outputs = model(batch, dropout_seed=dropout_seed, training=dropout_seed is not None)
+    training = dropout_seed is not None
+    outputs = model(batch, dropout_seed=dropout_seed, training=training)
     example_weights = batch["example_weights"]
     terms: dict[str, Term] = {}
     if model.masked_lm is not None:
         targets = (batch["masked_lm_ids"], batch["masked_lm_weights"] * example_weights[:, None])
-        terms["masked_lm_loss"] = cross_entropy(outputs["masked_lm_logits"], *targets)
+        terms["masked_lm_loss"] = cross_entropy(outputs["masked_lm_logits"], *targets, training=training)
         terms["masked_lm_accuracy"] = accuracy(outputs["masked_lm_logits"], *targets)
         if unigram_log_probs is not None:
             losses = -tf.gather(unigram_log_probs, targets[0])
             terms["masked_lm_unigram_cross_entropy"] = (tf.reduce_sum(losses * targets[1]), tf.reduce_sum(targets[1]))
     if model.sentence_order is not None:
         labels = batch["next_sentence_labels"][:, 0]
-        terms["sentence_order_loss"] = cross_entropy(outputs["sentence_order_logits"], labels, example_weights)
-        terms["sentence_order_accuracy"] = accuracy(outputs["sentence_order_logits"], labels, example_weights)
+        logits = outputs["sentence_order_logits"]
+        terms["sentence_order_loss"] = cross_entropy(logits, labels, example_weights, training=training)
+        terms["sentence_order_accuracy"] = accuracy(logits, labels, example_weights)
         swapped = tf.reduce_sum(tf.cast(labels, tf.float32) * example_weights)
         terms["swapped_share"] = (swapped, tf.reduce_sum(example_weights))
     tokens = tf.reduce_sum(tf.cast(tf.reduce_sum(batch["input_mask"], axis=1), tf.float32) * example_weights)

@@ -154,8 +154,7 @@ class ServedModel(tf.Module):
         is_mask = inputs["input_ids"] == self._mask_id
         # All masks of the batch become one row, so that only they meet the vocabulary.
         hidden = tf.boolean_mask(self._encode(inputs)["sequence_output"], is_mask)[None]
-        positions = tf.range(tf.shape(hidden)[1])[None]
-        logits = self.model.masked_lm(hidden, positions, self.model.encoder.embeddings.word_embeddings)[0]
+        logits = self.model.masked_lm(hidden, self.model.encoder.embeddings.word_embeddings)[0]
         probabilities = tf.nn.softmax(logits)[:, : len(self._pieces)]  # a vocabulary may be padded in the model
         scores, ids = tf.math.top_k(probabilities, k=min(TOP_K, len(self._pieces)))
         num_masks = tf.math.count_nonzero(is_mask, axis=1, dtype=tf.int32)

@@ -14,7 +14,8 @@ def step_flops(config: AlbertConfig, *, batch_size: int, max_seq_length: int, ma
     """Returns the floating-point operations of a pre-training step's matrix products, forward and backward.
 
     Two for each multiplication and addition, and three times the forward pass; padding counts, elementwise work does
-    not, nor what is computed again to save memory.
+    not, nor what is computed again to save memory. Every position of the last block counts, as in the plain model,
+    though training leaves out those that no head reads.
     """
     hidden, inner, narrow = config.hidden_size, config.intermediate_size, config.embedding_size
     blocks = config.num_hidden_layers * config.inner_group_num

@@ -2,6 +2,7 @@ import json
 
 import checks
 import numpy as np
+import pytest
 import tensorflow as tf
 from conftest import GOLDEN
 
@@ -10,12 +11,18 @@ from albert_tf.loading import load_model
 from albert_tf.losses import accuracy, cross_entropy, pretraining_loss, pretraining_metric_names
 
 
-def test_cross_entropy_is_a_weighted_sum():
-    logits, labels = np.array([[0.0, 1.0, 2.0], [1.0, 0.0, 0.0]], np.float32), np.array([2, 1])
-    total, weight = cross_entropy(tf.constant(logits), tf.constant(labels), tf.constant([1.0, 0.5]))
-    log_probs = logits - np.log(np.exp(logits).sum(1, keepdims=True))
-    assert abs(float(total) - (-log_probs[0, 2] - 0.5 * log_probs[1, 1])) < 1e-6
+@pytest.mark.parametrize("training", [False, True])
+def test_cross_entropy_is_a_weighted_sum(training):
+    logits, labels = tf.constant([[[0.0, 1.0, 2.0], [1.0, 0.0, 0.0]]]), np.array([[2, 1]])
+    weights = np.array([[1.0, 0.5]], np.float32)
+    with tf.GradientTape() as tape:
+        tape.watch(logits)
+        total, weight = cross_entropy(logits, tf.constant(labels), tf.constant(weights), training=training)
+    probabilities = np.exp(logits) / np.exp(logits).sum(-1, keepdims=True)
+    assert abs(float(total) + np.log(probabilities[0, 0, 2]) + 0.5 * np.log(probabilities[0, 1, 1])) < 1e-6
     assert float(weight) == 1.5
+    expected = (probabilities - np.eye(3)[labels]) * weights[..., None]
+    assert np.abs(tape.gradient(total, logits) - expected).max() < 1e-6
 
 
 def test_accuracy_ignores_weight_zero():

@@ -113,7 +113,7 @@ def test_masks_are_filled_in_as_by_the_keras_model(session_model, model, tokeniz
             continue
         sequence = tf.constant(encode(model, [(packed, segments)])["sequence_output"])
         table = model.encoder.embeddings.word_embeddings
-        logits = model.masked_lm(sequence, tf.constant([positions]), table)[0]
+        logits = model.masked_lm(tf.gather(sequence, positions, axis=1), table)[0]
         probabilities = tf.nn.softmax(logits).numpy()
         expected = -np.sort(-probabilities)[:, :TOP_K]
         scores = answers["top_scores"][row, : len(positions)]
