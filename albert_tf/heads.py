@@ -261,9 +261,9 @@ class AlbertWithHeads(keras.Model):
 
         Beside the encoder's inputs the masked-token head needs `masked_lm_positions` int [batch, positions], and the
         head of SQuAD v2 `p_mask`. Multiple choice takes inputs [batch, choices, seq] and returns logits
-        [batch, choices]; the encoder's outputs then have batch * choices rows. In training, where all heads are those of
-        pre-training, the last block computes what they read alone: `sequence_output` is that of [CLS] and of the
-        masked tokens, [batch, 1 + positions, H].
+        [batch, choices]; the encoder's outputs then have batch * choices rows. In training, where
+        all heads are those of pre-training, the last block computes only what they read: `sequence_output` is that of
+        [CLS] and of the masked tokens, [batch, 1 + positions, H].
         """
         choices = tf.shape(inputs["input_ids"])[1]
         if self.multiple_choice is not None:
