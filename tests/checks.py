@@ -7,7 +7,7 @@ from albert_tf.checkpoints import named_variables
 from albert_tf.config import AlbertConfig
 from albert_tf.heads import AlbertWithHeads
 from albert_tf.loading import open_checkpoint
-from albert_tf.tokenizer import Tokenizer
+from albert_tf.tokenizer import Tokenizer, load_tokenizer
 
 TINY = {
     "vocab_size": 90,
@@ -57,6 +57,27 @@ def random_batch(config: AlbertConfig, *, batch: int = 4, length: int = 12, pred
     weights = np.ones((batch, predictions), np.float32)
     weights[rng.integers(0, batch), -1] = 0.0
     return {**tensors, "masked_lm_weights": tf.constant(weights), "example_weights": tf.ones([batch])}
+
+
+def pretrain_settings(records, run, /, *, model: dict | None = None, **changes) -> dict:
+    """Returns settings of a run of a tiny model into `run`, with its configuration written beside that."""
+    shape = run.parent / "albert_config.json"
+    tiny_config(vocab_size=600, **(model or {})).save(shape)
+    settings = {
+        "albert_config_file": str(shape), "input_file": f"{records}/train-*", "eval_input_file": f"{records}/eval-*",
+        "output_dir": str(run), "train_batch_size": 8, "eval_batch_size": 16, "learning_rate": 0.01,
+        "precision": "float32",
+    }  # fmt: skip
+    return {**settings, **changes}
+
+
+def save_random_run(directory, vocabulary, **options):
+    """Saves a run's directory of a tiny model with random weights; returns `directory`."""
+    tokenizer = load_tokenizer(vocabulary)
+    model = AlbertWithHeads(tiny_config(vocab_size=tokenizer.vocab_size), **options)
+    randomize(model)
+    save_run_directory(directory, model, tokenizer)
+    return directory
 
 
 def save_run_directory(directory, model: AlbertWithHeads, tokenizer: Tokenizer) -> None:

@@ -93,6 +93,14 @@ def alice_records(alice_text, alice_vocab, tmp_path_factory) -> Path:
 
 
 @pytest.fixture(scope="session")
+def run_directory(alice_vocab, tmp_path_factory) -> Path:
+    """What run_pretraining leaves of a tiny model with random weights and a sentence-order head."""
+    import checks
+
+    return checks.save_random_run(tmp_path_factory.mktemp("run"), alice_vocab, heads=("sentence_order",))
+
+
+@pytest.fixture(scope="session")
 def served_checkpoint(alice_vocab, tmp_path_factory) -> Path:
     """A directory with the original's checkpoint of two groups and optimizer slots, and a tokenizer that fits it."""
     directory = tmp_path_factory.mktemp("served_checkpoint")

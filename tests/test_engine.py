@@ -1,6 +1,5 @@
 import time
 
-import checks
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -10,25 +9,19 @@ from hypothesis import strategies as st
 from albert_tf import engine as engine_module
 from albert_tf.engine import load_engine, plan_batches, read_ahead
 from albert_tf.errors import UserError
-from albert_tf.heads import AlbertWithHeads
-from albert_tf.tokenizer import load_tokenizer
+from albert_tf.loading import load_model
 
 TEXTS = ["Alice was beginning to get very tired.", "", "“Oh dear!” said the Rabbit, 2,500 times. " * 9, "Down, down."]
 
 
 @pytest.fixture(scope="module")
-def run_directory(tmp_path_factory, alice_vocab):
-    directory = tmp_path_factory.mktemp("run")
-    tokenizer = load_tokenizer(alice_vocab)
-    model = AlbertWithHeads(checks.tiny_config(vocab_size=tokenizer.vocab_size), heads=("sentence_order",))
-    checks.randomize(model)
-    checks.save_run_directory(directory, model, tokenizer)
-    return directory, model, tokenizer
+def engine(run_directory):
+    return load_engine(run_directory, precision="float32")
 
 
 @pytest.fixture(scope="module")
-def engine(run_directory):
-    return load_engine(run_directory[0], precision="float32")
+def model(run_directory):
+    return load_model(run_directory)
 
 
 def expected_outputs(model, tokenizer, first, second=""):
@@ -43,8 +36,8 @@ def expected_outputs(model, tokenizer, first, second=""):
     return model({name: tf.constant(value) for name, value in batch.items()})
 
 
-def test_texts_are_embedded_in_their_order(run_directory, engine):
-    _, model, tokenizer = run_directory
+def test_texts_are_embedded_in_their_order(model, engine):
+    tokenizer = engine.tokenizer
     texts = TEXTS * 3
     embeddings = engine.embed(texts)
     for text, embedding in zip(texts, embeddings, strict=True):
@@ -52,8 +45,8 @@ def test_texts_are_embedded_in_their_order(run_directory, engine):
         assert np.abs(embedding - expected).max() < 1e-5
 
 
-def test_pairs_are_answered_as_the_model_was_trained_on_them(run_directory, engine):
-    _, model, tokenizer = run_directory
+def test_pairs_are_answered_as_the_model_was_trained_on_them(model, engine):
+    tokenizer = engine.tokenizer
     seconds = [TEXTS[2], TEXTS[0], "the Rabbit " * 20, ""]
     answers = engine.answer(engine.tokenize(TEXTS, seconds), output="sentence_order")
     for first, second, logits in zip(TEXTS, seconds, answers, strict=True):
@@ -89,7 +82,7 @@ def test_an_answer_that_the_model_has_no_head_for_is_refused(engine, run_directo
     with pytest.raises(UserError, match="cannot answer 'sequence_classification'; it can answer pooled_embedding, "):
         engine.embed(TEXTS, output="sequence_classification")
     with pytest.raises(UserError, match="from 8 to the model's 32; received 64"):
-        load_engine(run_directory[0], max_seq_length=64)
+        load_engine(run_directory, max_seq_length=64)
 
 
 @settings(max_examples=60, deadline=None)

@@ -8,26 +8,11 @@ from albert_tf import inference
 from albert_tf.engine import load_engine
 from albert_tf.errors import UserError
 from albert_tf.export import export_saved_model
-from albert_tf.heads import AlbertWithHeads
 from albert_tf.inference import run_inference
 from albert_tf.inference_config import InferenceConfig
 from albert_tf.loading import open_checkpoint
-from albert_tf.tokenizer import load_tokenizer
 
 TEXTS = ["Alice was beginning to get very tired.", "Down, down, down.", "“Oh dear!” said the Rabbit, 2,500 times."] * 5
-
-
-def save(directory, alice_vocab, **options):
-    tokenizer = load_tokenizer(alice_vocab)
-    model = AlbertWithHeads(checks.tiny_config(vocab_size=tokenizer.vocab_size), **options)
-    checks.randomize(model)
-    checks.save_run_directory(directory, model, tokenizer)
-    return directory
-
-
-@pytest.fixture(scope="module")
-def run_directory(tmp_path_factory, alice_vocab):
-    return save(tmp_path_factory.mktemp("run"), alice_vocab)
 
 
 @pytest.fixture
@@ -96,7 +81,9 @@ def test_rows_that_are_left_out_are_counted(run, caplog):
 
 
 def test_a_classifiers_labels_and_probabilities(run, tmp_path_factory, alice_vocab):
-    directory = save(tmp_path_factory.mktemp("mnli"), alice_vocab, heads=("sequence_classification",), num_labels=3)
+    directory = checks.save_random_run(
+        tmp_path_factory.mktemp("mnli"), alice_vocab, heads=("sequence_classification",), num_labels=3
+    )
     (directory / "label_head.json").write_text(
         json.dumps({"head": "sequence_classification", "labels": ["yes", "no", "maybe"]})
     )
@@ -111,7 +98,9 @@ def test_a_classifiers_labels_and_probabilities(run, tmp_path_factory, alice_voc
 
 
 def test_labels_of_tokens_and_sentence_order(run, tmp_path_factory, alice_vocab):
-    directory = save(tmp_path_factory.mktemp("ner"), alice_vocab, heads=("token_classification",), num_labels=2)
+    directory = checks.save_random_run(
+        tmp_path_factory.mktemp("ner"), alice_vocab, heads=("token_classification",), num_labels=2
+    )
     lines = run(TEXTS[:2], name="out.jsonl", checkpoint=str(directory), answer="token_classification",
                 label_head="token_classification").read_text().splitlines()  # fmt: skip
     for line, text in zip(map(json.loads, lines), TEXTS, strict=False):
@@ -136,7 +125,7 @@ def test_an_export_gives_the_same_embeddings_and_the_same_judgement_of_order(run
 @pytest.mark.slow
 @pytest.mark.parametrize("head", ["sequence_classification", "token_classification"])
 def test_an_export_gives_the_same_labels(run, tmp_path_factory, alice_vocab, head):
-    directory = save(tmp_path_factory.mktemp("labels"), alice_vocab, heads=(head,), num_labels=3)
+    directory = checks.save_random_run(tmp_path_factory.mktemp("labels"), alice_vocab, heads=(head,), num_labels=3)
     (directory / "label_head.json").write_text(json.dumps({"head": head, "labels": ["yes", "no", "may be"]}))
     target = export_saved_model(open_checkpoint(directory), output_dir=tmp_path_factory.mktemp("e"), version=1)
     compare_answers(run, directory, target, answer=head)

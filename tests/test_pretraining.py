@@ -24,15 +24,9 @@ from albert_tf.run_config import ConvertConfig, PretrainConfig
 @pytest.fixture
 def make_config(alice_records, tmp_path):
     def make(**changes):
-        shape = tmp_path / "albert_config.json"
-        checks.tiny_config(vocab_size=600, **changes.pop("model", {})).save(shape)
-        settings = {
-            "albert_config_file": str(shape), "input_file": f"{alice_records}/train-*.tfrecord",
-            "eval_input_file": f"{alice_records}/eval-*.tfrecord", "output_dir": str(tmp_path / "run"),
-            "train_batch_size": 16, "eval_batch_size": 16, "num_train_steps": 12, "num_warmup_steps": 2,
-            "save_checkpoints_steps": 6, "learning_rate": 0.01, "precision": "float32", "iterations_per_loop": "3",
-        }  # fmt: skip
-        return PretrainConfig(**{**settings, **changes})
+        short = {"train_batch_size": 16, "num_train_steps": 12, "num_warmup_steps": 2, "save_checkpoints_steps": 6,
+                 "iterations_per_loop": "3"}  # fmt: skip
+        return PretrainConfig(**checks.pretrain_settings(alice_records, tmp_path / "run", **{**short, **changes}))
 
     return make
 

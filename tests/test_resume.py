@@ -3,13 +3,12 @@
 import dataclasses
 import json
 import os
-import subprocess
-import sys
 
 import checks
 import numpy as np
 import pytest
 import tensorflow as tf
+from commands import run
 from conftest import ROOT
 
 from albert_tf import distribution
@@ -20,15 +19,10 @@ from albert_tf.run_config import PretrainConfig
 @pytest.fixture
 def make_config(alice_records, tmp_path):
     def make(name, **changes):
-        shape = tmp_path / "albert_config.json"
-        checks.tiny_config(vocab_size=600, num_hidden_layers=1, hidden_dropout_prob=0.1).save(shape)
-        settings = {
-            "albert_config_file": str(shape), "input_file": f"{alice_records}/train-*", "precision": "float32",
-            "eval_input_file": f"{alice_records}/eval-*", "output_dir": str(tmp_path / name), "train_batch_size": 8,
-            "eval_batch_size": 16, "max_eval_steps": 1, "learning_rate": 0.005, "iterations_per_loop": "7",
-            "keep_checkpoint_max": 2,
-        }  # fmt: skip
-        return PretrainConfig(**{**settings, **changes})
+        model = {"num_hidden_layers": 1, "hidden_dropout_prob": 0.1}
+        ours = {"max_eval_steps": 1, "learning_rate": 0.005, "iterations_per_loop": "7", "keep_checkpoint_max": 2}
+        settings = checks.pretrain_settings(alice_records, tmp_path / name, model=model, **{**ours, **changes})
+        return PretrainConfig(**settings)
 
     return make
 
@@ -36,9 +30,8 @@ def make_config(alice_records, tmp_path):
 def run_both(whole, killed, path, *, kills):
     """Runs kill_and_resume.py; returns what it reports."""
     path.write_text(json.dumps([dataclasses.asdict(whole), dataclasses.asdict(killed)]))
-    command = [sys.executable, ROOT / "tests" / "kill_and_resume.py", path, "5", str(kills)]
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-    process = subprocess.run(command, capture_output=True, text=True, timeout=1200, env=environment)
+    process = run("tests/kill_and_resume.py", path, 5, kills, timeout=1200, env=environment)
     assert process.returncode == 0, process.stderr[-3000:]
     report = json.loads(process.stdout.splitlines()[-1])
     assert report["statuses"] == [0, 0], process.stderr[-3000:]

@@ -5,26 +5,12 @@ import subprocess
 import sys
 import time
 
-import checks
 import commands
 import numpy as np
 import pytest
 from conftest import ROOT
 
-from albert_tf.heads import AlbertWithHeads
-from albert_tf.tokenizer import load_tokenizer
-
 COMMAND = ("-m", "albert_tf.run_inference")
-
-
-@pytest.fixture(scope="module")
-def run_directory(tmp_path_factory, alice_vocab):
-    directory = tmp_path_factory.mktemp("run")
-    tokenizer = load_tokenizer(alice_vocab)
-    model = AlbertWithHeads(checks.tiny_config(vocab_size=tokenizer.vocab_size), heads=("sentence_order",))
-    checks.randomize(model)
-    checks.save_run_directory(directory, model, tokenizer)
-    return directory
 
 
 def test_a_file_of_texts_becomes_an_array(run_directory, tmp_path):

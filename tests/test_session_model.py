@@ -1,8 +1,6 @@
-import subprocess
-import sys
-
 import numpy as np
 import pytest
+from commands import run
 
 
 def test_several_threads_may_ask_at_once(session_model):
@@ -29,5 +27,5 @@ def test_neither_keras_nor_tensorflow_text_is_imported():
         "import sys; sys.modules['keras'] = None; from albert_tf import session_model; "
         "session_model._load_text_operations(); print('tensorflow_text' in sys.modules)"
     )
-    process = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=120)
+    process = run("-c", program)
     assert process.stdout.strip() == "False", process.stderr

@@ -1,11 +1,9 @@
 import importlib.util
 import json
-import subprocess
-import sys
 
 import checks
 import pytest
-from conftest import ROOT
+from commands import run
 
 needs_libtpu = pytest.mark.skipif(
     not (importlib.util.find_spec("jax") and importlib.util.find_spec("libtpu")), reason="the extra tpu-aot is absent"
@@ -22,16 +20,12 @@ print(lowering.variable_bytes)
 """
 
 
-def run(*arguments):
-    return subprocess.run([sys.executable, *arguments], cwd=ROOT, capture_output=True, text=True, timeout=600)
-
-
 @needs_libtpu
 def test_the_training_step_compiles_for_tpus_with_static_shapes_and_updates_in_place(tmp_path):
     from albert_tf.tpu_compiler import compile_module
 
     config = {**checks.TINY, "hidden_dropout_prob": 0.1}
-    lowered = run("-c", LOWER, json.dumps(config), str(tmp_path / "step"))
+    lowered = run("-c", LOWER, json.dumps(config), tmp_path / "step", timeout=600)
     assert lowered.returncode == 0, lowered.stderr
     variable_bytes = int(lowered.stdout.splitlines()[-1])
     for result in compile_module(tmp_path / "step", ["v4", "v5e"], fast=True):
@@ -49,7 +43,7 @@ def test_the_command_prints_a_table(tmp_path):
     checks.tiny_config().save(tmp_path / "tiny.json")
     flags = [f"--albert_config_file={tmp_path}/tiny.json", "--chips=v5e", "--max_seq_length=16", "--largest_batch=2",
              "--max_predictions_per_seq=3", "--remat"]  # fmt: skip
-    done = run("-m", "albert_tf.tpu_aot", *flags)
+    done = run("-m", "albert_tf.tpu_aot", *flags, timeout=600)
     assert done.returncode == 0, done.stderr
     assert done.stdout.splitlines()[2].startswith("| tiny, remat | v5e | 2 | 0.0")
 

@@ -31,34 +31,38 @@ def tf_config(addresses, index):
     return json.dumps({"cluster": {"worker": addresses}, "task": {"type": "worker", "index": index}})
 
 
-def start_workers(flags, count=2):
-    addresses = free_addresses(count)
-    return [
-        subprocess.Popen(
-            [sys.executable, *MODULE, *(f"--{name}={value}" for name, value in flags.items())],
-            cwd=ROOT, stderr=subprocess.PIPE, text=True, env={**os.environ, "TF_CONFIG": tf_config(addresses, index)},
-        )
-        for index in range(count)
-    ]  # fmt: skip
+@pytest.fixture
+def start_workers():
+    """Returns a function that starts worker processes; those that still run when the test ends are killed."""
+    workers = []
+
+    def start(flags, count=2):
+        addresses = free_addresses(count)
+        command = [sys.executable, *MODULE, *(f"--{name}={value}" for name, value in flags.items())]
+        for index in range(count):
+            environment = {**os.environ, "TF_CONFIG": tf_config(addresses, index)}
+            workers.append(subprocess.Popen(command, cwd=ROOT, stderr=subprocess.PIPE, text=True, env=environment))
+        return workers
+
+    yield start
+    for worker in workers:
+        worker.kill()
+        worker.communicate()
 
 
 @pytest.fixture
 def settings(alice_records, tmp_path):
-    shape = tmp_path / "albert_config.json"
-    checks.tiny_config(vocab_size=600, hidden_dropout_prob=0.1, attention_probs_dropout_prob=0.1).save(shape)
-    return {
-        "albert_config_file": str(shape), "input_file": f"{alice_records}/train-*", "train_batch_size": 8,
-        "eval_input_file": f"{alice_records}/eval-*", "eval_batch_size": 10, "num_train_steps": 6,
-        "num_warmup_steps": 1, "save_checkpoints_steps": 3, "learning_rate": 0.01, "precision": "float32",
-        "output_dir": str(tmp_path / "run"),
-    }  # fmt: skip
+    return checks.pretrain_settings(
+        alice_records, tmp_path / "run", model={"hidden_dropout_prob": 0.1, "attention_probs_dropout_prob": 0.1},
+        eval_batch_size=10, num_train_steps=6, num_warmup_steps=1, save_checkpoints_steps=3,
+    )  # fmt: skip
 
 
 def metrics_of(directory):
     return [json.loads(line) for line in (directory / "metrics.jsonl").read_text().splitlines()]
 
 
-def test_two_workers_take_the_steps_of_one_and_only_the_chief_writes(settings, tmp_path):
+def test_two_workers_take_the_steps_of_one_and_only_the_chief_writes(settings, start_workers, tmp_path):
     workers = start_workers({**settings, "output_dir": tmp_path / "two", "gradient_accumulation_steps": 2})
     settings["iterations_per_loop"] = "3"
     pretrain(PretrainConfig(**settings))
@@ -86,7 +90,7 @@ def test_a_worker_that_stays_away_ends_in_a_sentence_within_a_minute(settings):
 
 
 @pytest.mark.slow
-def test_a_worker_that_is_lost_ends_in_a_sentence_within_a_minute(settings, tmp_path):
+def test_a_worker_that_is_lost_ends_in_a_sentence_within_a_minute(settings, start_workers, tmp_path):
     workers = start_workers({**settings, "num_train_steps": 1_000_000, "save_checkpoints_steps": 1_000_000})
     metrics = tmp_path / "run" / "metrics.jsonl"
     deadline = time.monotonic() + 120
@@ -94,7 +98,6 @@ def test_a_worker_that_is_lost_ends_in_a_sentence_within_a_minute(settings, tmp_
         time.sleep(0.2)
     workers[1].kill()
     _, errors = workers[0].communicate(timeout=60)
-    workers[1].communicate()
     assert workers[0].returncode == 1
     assert "Error: a worker or device has stopped answering" in errors.splitlines()[-1] and "Traceback" not in errors
 
