@@ -149,14 +149,13 @@ class AlbertEncoder(keras.layers.Layer):
         )
 
     def _make_pooler(self) -> keras.layers.Dense:
-        pooler = keras.layers.Dense(
+        return layers.built_dense(
             self.config.hidden_size,
-            activation="tanh",
-            kernel_initializer=layers.truncated_normal(self.config.initializer_range),
+            self.config.hidden_size,
+            initializer_range=self.config.initializer_range,
             dtype=self.dtype_policy,
+            activation="tanh",
         )
-        pooler.build((None, self.config.hidden_size))
-        return pooler
 
 
 def _recomputed(block: Callable[..., tf.Tensor]) -> Callable[..., tf.Tensor]:

@@ -38,19 +38,13 @@ class _Head(keras.layers.Layer):
         self.config = config
 
     def _dense(self, inputs: int, units: int, **kwargs: Any) -> keras.layers.Dense:
-        initializer = layers.truncated_normal(self.config.initializer_range)
-        dense = keras.layers.Dense(units, kernel_initializer=initializer, dtype=self.dtype_policy, **kwargs)
-        dense.build((None, None, inputs))
-        return dense
-
-    def _layer_norm(self, size: int) -> keras.layers.LayerNormalization:
-        layer_norm = keras.layers.LayerNormalization(epsilon=layers.LAYER_NORM_EPSILON, dtype=self.dtype_policy)
-        layer_norm.build((None, None, size))
-        return layer_norm
+        return layers.built_dense(
+            inputs, units, initializer_range=self.config.initializer_range, dtype=self.dtype_policy, **kwargs
+        )
 
     def _dropout_site(self) -> int:
         """The site that follows those of the encoder."""
-        return 1 + 3 * len(self.config.sharing_plan)
+        return layers.site_after(len(self.config.sharing_plan))
 
     def get_config(self) -> dict[str, Any]:
         """Returns the constructor's arguments."""
@@ -73,7 +67,7 @@ class MaskedLmHead(_Head):
         super().__init__(config, **kwargs)
         self.transform = self._dense(config.hidden_size, config.embedding_size)
         self.activation = fused_ops.ACTIVATIONS[config.hidden_act]
-        self.layer_norm = self._layer_norm(config.embedding_size)
+        self.layer_norm = layers.built_layer_norm(config.embedding_size, self.dtype_policy)
         self.output_bias = self.add_weight(
             shape=(config.vocab_size,), initializer="zeros", name="output_bias", dtype="float32", autocast=False
         )
@@ -130,7 +124,7 @@ class QuestionAnsweringV2Head(_Head):
         hidden = config.hidden_size
         self.start = self._dense(hidden, 1)
         self.end_hidden = self._dense(2 * hidden, hidden, activation="tanh")
-        self.end_layer_norm = self._layer_norm(hidden)
+        self.end_layer_norm = layers.built_layer_norm(hidden, self.dtype_policy)
         self.end = self._dense(hidden, 1)
         self.answer_hidden = self._dense(2 * hidden, hidden, activation="tanh")
         self.answer_dropout = SeededDropout(config.classifier_dropout_prob, dtype=self.dtype_policy)

@@ -61,11 +61,13 @@ class FactorizedEmbedding(keras.layers.Layer):
         self.position_embeddings = self.add_weight(
             shape=(max_position_embeddings, embedding_size), name="position_embeddings", **table
         )
-        self.layer_norm = _built_layer_norm(embedding_size, self.dtype_policy)
+        self.layer_norm = built_layer_norm(embedding_size, self.dtype_policy)
         self.dropout = SeededDropout(dropout, dtype=self.dtype_policy)
         self.projection = None
         if embedding_size != hidden_size:
-            self.projection = _built_dense(embedding_size, hidden_size, initializer_range, self.dtype_policy)
+            self.projection = built_dense(
+                embedding_size, hidden_size, initializer_range=initializer_range, dtype=self.dtype_policy
+            )
         self.built = True
 
     def call(
@@ -140,7 +142,7 @@ class SelfAttention(keras.layers.Layer):
         self.query, self.key, self.value, self.output_dense = (
             Affine(hidden_size, hidden_size, initializer_range) for _ in range(4)
         )
-        self.layer_norm = _built_layer_norm(hidden_size, self.dtype_policy)
+        self.layer_norm = built_layer_norm(hidden_size, self.dtype_policy)
         self.attention_dropout = SeededDropout(attention_dropout, dtype=self.dtype_policy)
         self.hidden_dropout = SeededDropout(hidden_dropout, dtype=self.dtype_policy)
         self.built = True
@@ -241,7 +243,7 @@ class FeedForward(keras.layers.Layer):
         self.hidden_size = hidden_size
         self.intermediate_dense = Affine(hidden_size, intermediate_size, initializer_range)
         self.output_dense = Affine(intermediate_size, hidden_size, initializer_range)
-        self.layer_norm = _built_layer_norm(hidden_size, self.dtype_policy)
+        self.layer_norm = built_layer_norm(hidden_size, self.dtype_policy)
         self.hidden_dropout = SeededDropout(hidden_dropout, dtype=self.dtype_policy)
         self.bias_activation = fused_ops.bias_activation(hidden_act)
         self.built = True
@@ -346,13 +348,20 @@ def _site(depth: int, place: int) -> int:
     return 1 + 3 * depth + place
 
 
-def _built_dense(inputs: int, units: int, initializer_range: float, dtype: Any) -> keras.layers.Dense:
-    dense = keras.layers.Dense(units, kernel_initializer=truncated_normal(initializer_range), dtype=dtype)
+def site_after(depth: int) -> int:
+    """Returns the first number for dropout calls that follow those of `depth` blocks."""
+    return _site(depth, 0)
+
+
+def built_dense(inputs: int, units: int, *, initializer_range: float, dtype: Any, **kwargs: Any) -> keras.layers.Dense:
+    """Returns a dense layer on [..., inputs] whose weights exist; `kwargs` are the layer's."""
+    dense = keras.layers.Dense(units, kernel_initializer=truncated_normal(initializer_range), dtype=dtype, **kwargs)
     dense.build((None, None, inputs))
     return dense
 
 
-def _built_layer_norm(size: int, dtype: Any) -> keras.layers.LayerNormalization:
+def built_layer_norm(size: int, dtype: Any) -> keras.layers.LayerNormalization:
+    """Returns a LayerNorm on [..., size] whose weights exist."""
     layer_norm = keras.layers.LayerNormalization(epsilon=LAYER_NORM_EPSILON, dtype=dtype)
     layer_norm.build((None, None, size))
     return layer_norm
