@@ -13,12 +13,13 @@ from typing import Any, TypeVar
 
 from absl import flags, logging
 
-from albert_tf.errors import UserError, nearest_names
+from albert_tf.errors import UserError, first_line, nearest_names
 
 Config = TypeVar("Config")
 
 EXIT_USER_ERROR = 1
 EXIT_INTERRUPTED = 130
+EXIT_BROKEN_PIPE = 141
 
 
 def run_command(
@@ -30,26 +31,33 @@ def run_command(
 ) -> int:
     """Parses flags into `config_class`, calls `run`, and returns the exit status.
 
-    A UserError, an interrupt, a full disk or an unreadable file ends in one sentence; anything else is a bug of this
-    project and keeps its traceback.
+    A UserError, an interrupt, or an error of the operating system, such as a full disk, ends in one sentence; anything
+    else is a bug of this project and keeps its traceback. A reader of the output that closes its pipe ends the command.
     """
     argv = list(sys.argv if argv is None else argv)
+    sys.stdout = sys.stdout or open(os.devnull, "w")  # noqa: SIM115  # a closed one is None
+    sys.stderr = sys.stderr or open(os.devnull, "w")  # noqa: SIM115
     _set_up_logging()
     try:
         if any(argument in ("--help", "-help", "-h", "--h") for argument in argv[1:]):
             print(help_text(config_class, description=description))
             return 0
-        return run(parse_flags(config_class, argv)) or 0
+        status = run(parse_flags(config_class, argv)) or 0
+        sys.stdout.flush()
+        return status
     except UserError as error:
         return _end(f"Error: {error}", EXIT_USER_ERROR)
     except KeyboardInterrupt:
         return _end("Interrupted; no partial output was left under its final name.", EXIT_INTERRUPTED)
+    except BrokenPipeError:
+        with open(os.devnull, "w") as nowhere:  # for what is still to be flushed
+            os.dup2(nowhere.fileno(), sys.stdout.fileno())
+        return EXIT_BROKEN_PIPE
     except OSError as error:
         if error.errno in (errno.ENOSPC, errno.EDQUOT):
             return _end(f"Error: the disk is full ({error.filename or 'while writing'})", EXIT_USER_ERROR)
-        if error.errno in (errno.EACCES, errno.EROFS, errno.ENOENT, errno.EISDIR, errno.ENOTDIR, errno.EEXIST):
-            return _end(f"Error: {error.strerror}: {error.filename}", EXIT_USER_ERROR)
-        raise
+        place = f": {os.fsdecode(error.filename)}" if error.filename else ""
+        return _end(f"Error: {error.strerror or first_line(error)}{place}", EXIT_USER_ERROR)
 
 
 def parse_flags(config_class: type[Config], argv: Sequence[str]) -> Config:

@@ -17,11 +17,11 @@ import tensorflow as tf
 from albert_tf.distribution import resolve_precision
 from albert_tf.errors import UserError
 from albert_tf.export import LABELS_FILE, read_manifest
+from albert_tf.export_check import load_saved_model
 from albert_tf.inference_graph import EMBEDDINGS, POOLED, answer_function
 from albert_tf.loading import Checkpoint, open_checkpoint, weights_fingerprint
 from albert_tf.packing import join_ids, pad_rows
 from albert_tf.run_config import MIN_SEQ_LENGTH
-from albert_tf.session_model import SessionModel
 from albert_tf.tokenizer import Tokenizer, load_tokenizer
 from albert_tf.weight_maps import SENTENCE_ORDER, SEQUENCE_CLASSIFICATION, TOKEN_CLASSIFICATION
 
@@ -179,7 +179,7 @@ def load_engine(
 def _load_export(directory: Path, *, max_seq_length: int | None) -> Engine:
     manifest = read_manifest(directory)
     tokenizer = load_tokenizer(directory / "assets")
-    model = SessionModel(directory)
+    model = load_saved_model(directory)
     heads = {SENTENCE_ORDER: "sentence_order_logits", SEQUENCE_CLASSIFICATION: "logits", TOKEN_CLASSIFICATION: "logits"}
     names = dict(zip(EMBEDDINGS, EMBEDDINGS, strict=True))
     names |= {head: name for head, name in heads.items() if head in manifest["heads"]}

@@ -13,7 +13,7 @@ import tensorflow as tf
 from tensorflow.core.protobuf import saved_model_pb2
 
 from albert_tf import session_model
-from albert_tf.errors import UserError
+from albert_tf.errors import UserError, first_line
 
 TOLERANCES = {"float32": 1e-5, "bfloat16": 2e-2}  # of the recorded answers, absolute
 
@@ -61,6 +61,16 @@ class CheckReport:
             f"Loaded in {self.load_seconds:.2f} s; first answer after {self.first_answer_seconds:.2f} s, all of the "
             f"warm-up after {self.warmup_seconds:.2f} s",
         ]
+
+
+def load_saved_model(directory: Path) -> session_model.SessionModel:
+    """Loads a version directory as a server does; raises UserError where it is damaged."""
+    _read_meta_graph(directory)
+    try:
+        return session_model.SessionModel(directory)
+    except (tf.errors.OpError, OSError, ValueError) as error:
+        reason = first_line(error).removeprefix("Graph execution error:") or "its variables cannot be read"
+        raise UserError(f"{directory} is damaged: it does not load ({reason}); export it again") from None
 
 
 def check_saved_model(directory: Path, *, precision: str) -> CheckReport:

@@ -7,6 +7,7 @@ import glob
 import json
 import os
 import shutil
+import tempfile
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -30,6 +31,26 @@ def expand_globs(patterns: str, *, flag: str) -> list[Path]:
             raise UserError(f"{flag}: {item!r} {reason} (working directory {os.getcwd()})")
         found.update(matches)
     return [Path(path) for path in sorted(found)]
+
+
+def require_writable(path: str | Path, *, flag: str, is_file: bool = False) -> None:
+    """Raises UserError, which names the flag, where the directory (or the file) `path` could not be written.
+
+    Tries it beside the path, or in the directory above that exists, and leaves nothing there.
+    """
+    place = Path(path)
+    try:
+        if place.exists() and place.is_dir() == is_file:
+            raise UserError(f"{flag}={path} is a {'directory; name a file' if is_file else 'file; name a directory'}")
+        if place.is_symlink() and not place.exists():
+            raise UserError(f"{flag}={path} is a link to a place that does not exist")
+        while not place.is_dir():
+            place = place.parent
+            if place.is_file():
+                raise UserError(f"{flag}={path}: {place} is a file, and nothing can lie in it")
+        os.rmdir(tempfile.mkdtemp(prefix=".", dir=place))
+    except OSError as error:
+        raise UserError(f"{flag}={path} cannot be written ({error.strerror}); choose another place") from None
 
 
 @contextlib.contextmanager
@@ -87,17 +108,23 @@ def _temporaries_before(directory: Path) -> list[Path]:
 
 @contextlib.contextmanager
 def locked_directory(directory: Path, *, what: str) -> Iterator[int]:
-    """Keeps a second process out of a directory; the lock ends with the process, however that ends.
+    """Makes a directory and keeps a second process out of it; the lock ends with the process, however that ends.
 
-    Yields the descriptor that holds it. `what` completes "another process is ...".
+    Yields the descriptor that holds it; a directory in which nothing was made is removed. `what` completes "another
+    process is ...".
     """
+    directory.mkdir(parents=True, exist_ok=True)
     descriptor = os.open(directory, os.O_RDONLY)
     try:
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             raise UserError(f"another process is {what} {directory}; wait for it, or stop it") from None
-        yield descriptor
+        try:
+            yield descriptor
+        finally:
+            with contextlib.suppress(OSError):
+                directory.rmdir()  # only an empty one
     finally:
         os.close(descriptor)
 

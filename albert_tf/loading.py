@@ -19,8 +19,9 @@ from albert_tf.checkpoints import named_variables
 from albert_tf.config import AlbertConfig
 from albert_tf.encoder import AlbertEncoder
 from albert_tf.errors import UserError
-from albert_tf.foreign_checkpoints import HUGGING_FACE, Found, find_checkpoint
+from albert_tf.foreign_checkpoints import HUGGING_FACE, NATIVE, Found, find_checkpoint
 from albert_tf.heads import AlbertWithHeads
+from albert_tf.run_record import RUN_CONFIG_FILE
 from albert_tf.tokenizer import TOKENIZER_DIRECTORY, Tokenizer, holds_tokenizer, load_tokenizer
 from albert_tf.weight_maps import OUTPUT_WEIGHTS, WeightName, weight_names
 
@@ -85,11 +86,13 @@ class Checkpoint(Found):
                 f"{self.path} has no tokenizer beside it: no spiece.model, vocab.txt or {TOKENIZER_DIRECTORY}/"
             )
         tokenizer = load_tokenizer(self.tokenizer_directory)
-        if tokenizer.vocab_size > self.config.vocab_size:
-            raise UserError(
-                f"{self.path}: the tokenizer has {tokenizer.vocab_size} pieces and the model only "
-                f"{self.config.vocab_size}; they belong to different models"
-            )
+        pieces, rows = tokenizer.vocab_size, self.config.vocab_size
+        sizes = f"{self.path}: the tokenizer has {pieces} pieces and the model {'only ' if rows < pieces else ''}{rows}"
+        is_run = self.format == NATIVE and (Path(self.path).parent / RUN_CONFIG_FILE).exists()
+        if pieces > rows or (is_run and pieces != rows):
+            raise UserError(f"{sizes}; they belong to different models")
+        if pieces < rows:
+            logging.warning("%s; unless the model was made so, its answers are noise", sizes)
         return tokenizer
 
 
@@ -170,21 +173,27 @@ def weights_fingerprint(weights: Iterable[tuple[str, np.ndarray]]) -> str:
     return digest.hexdigest()
 
 
+def require_weights(checkpoint: Checkpoint, needed: Mapping[str, tuple[int, ...]]) -> None:
+    """Raises UserError unless the checkpoint has weights of the names and shapes that a model needs."""
+    shapes = checkpoint.shapes
+    missing = [name for name in needed if name not in shapes]
+    if missing:
+        raise UserError(
+            f"{checkpoint.path} lacks {len(missing)} of the model's {len(needed)} variables: {_enumerate(missing)}; "
+            "nothing was loaded"
+        )
+    for name, shape in needed.items():
+        if shape != shapes[name]:
+            raise UserError(
+                f"{checkpoint.path}: {name} has shape {list(shapes[name])}, the configuration asks for "
+                f"{list(shape)}; nothing was loaded"
+            )
+
+
 def assign_weights(variables: Mapping[str, tf.Variable], checkpoint: Checkpoint) -> None:
     """Assigns every variable, by TF1 name; missing names and other shapes raise UserError, extra names are logged."""
     shapes = checkpoint.shapes
-    missing = [name for name in variables if name not in shapes]
-    if missing:
-        raise UserError(
-            f"{checkpoint.path} lacks {len(missing)} of the model's {len(variables)} variables: {_enumerate(missing)}; "
-            "nothing was loaded"
-        )
-    for name, variable in variables.items():
-        if tuple(variable.shape) != shapes[name]:
-            raise UserError(
-                f"{checkpoint.path}: {name} has shape {list(shapes[name])}, the configuration asks for "
-                f"{list(variable.shape)}; nothing was loaded"
-            )
+    require_weights(checkpoint, {name: tuple(variable.shape) for name, variable in variables.items()})
     for name, variable in variables.items():
         variable.assign(checkpoint.read(name))
     unexpected = [name for name in shapes if name not in variables]

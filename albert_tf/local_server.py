@@ -13,11 +13,11 @@ from absl import logging
 
 from albert_tf.errors import UserError
 from albert_tf.export import read_manifest
+from albert_tf.export_check import load_saved_model
 from albert_tf.grpc_api import make_grpc_server
 from albert_tf.predict_service import Limits, PredictService
 from albert_tf.rest_api import RestApi
 from albert_tf.serving_config import ServeConfig
-from albert_tf.session_model import SessionModel
 
 _DRAIN_SECONDS = 30  # for what is being computed when the server is told to stop
 
@@ -32,7 +32,7 @@ def serve(config: ServeConfig) -> None:
     with _bound_socket(config) as rest_socket:
         limits = Limits(max_texts=config.max_texts, max_text_bytes=config.max_text_bytes, max_queue=config.max_queue)
         logging.info("Loading %s", directory)
-        service = PredictService(SessionModel(directory), name=config.model_name, version=version, limits=limits)
+        service = PredictService(load_saved_model(directory), name=config.model_name, version=version, limits=limits)
         grpc_server = make_grpc_server(service, max_body_bytes=config.max_body_bytes)
         port = _bind_grpc(grpc_server, config)
         rest_server = uvicorn.Server(_rest_settings(service, config))

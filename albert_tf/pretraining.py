@@ -16,7 +16,7 @@ from albert_tf.config import AlbertConfig
 from albert_tf.divergence import DivergenceGuard
 from albert_tf.errors import UserError
 from albert_tf.failures import failures_as_sentences
-from albert_tf.files import locked_directory
+from albert_tf.files import locked_directory, require_writable
 from albert_tf.heads import AlbertWithHeads
 from albert_tf.input_pipeline import evaluation_dataset, training_dataset
 from albert_tf.loading import assign_weights, open_checkpoint
@@ -43,6 +43,10 @@ def pretrain(config: PretrainConfig) -> int:
     Everything that can be wrong with the input is checked before anything is written.
     """
     albert_config = AlbertConfig.load(config.albert_config_file)
+    if config.trains and is_chief():
+        require_writable(config.output_dir, flag="--output_dir")
+    if config.export_dir and is_chief():
+        require_writable(config.export_dir, flag="--export_dir")
     data = open_data(config, albert_config)
     check_fit(config, albert_config, data=data)
     strategy = distribution.make_strategy(config.tpu, zone=config.tpu_zone, project=config.gcp_project)
@@ -70,17 +74,11 @@ def pretrain(config: PretrainConfig) -> int:
 @contextlib.contextmanager
 def _output_directory(config: PretrainConfig) -> Iterator[None]:
     """Keeps a second process from training into --output_dir; a start that failed leaves no empty directory."""
-    directory = Path(config.output_dir)
     if not config.trains or not is_chief():
         yield
         return
-    directory.mkdir(parents=True, exist_ok=True)
-    try:
-        with locked_directory(directory, what="training into"):
-            yield
-    finally:
-        with contextlib.suppress(OSError):
-            directory.rmdir()  # only an empty one
+    with locked_directory(Path(config.output_dir), what="training into"):
+        yield
 
 
 def _prepare(

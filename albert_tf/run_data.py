@@ -63,6 +63,9 @@ def open_data(config: PretrainConfig, albert_config: AlbertConfig) -> RunData:
     if not opened:  # neither training nor evaluation: an export of what is there
         return RunData(train=None, evaluation=None, directory=None, tokenizer=_given_tokenizer(config))
     train, evaluation = opened.get("--input_file"), opened.get("--eval_input_file")
+    held_out = [file for file in train[0].files if file.name.startswith("eval-")] if train and train[1] else []
+    if held_out:
+        raise UserError(f"--input_file names {held_out[0]}, which is held out for --eval_input_file; name train-*")
     _check_same_kind(train and train[1], evaluation and evaluation[1])
     directory = (train or evaluation or (None, None))[1]
     tokenizer = directory.load_tokenizer() if directory else None

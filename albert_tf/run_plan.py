@@ -10,8 +10,11 @@ import tensorflow as tf
 from albert_tf import distribution, memory, run_record
 from albert_tf.config import AlbertConfig
 from albert_tf.errors import UserError
+from albert_tf.loading import open_checkpoint, require_weights
+from albert_tf.run_checkpoints import saved_steps
 from albert_tf.run_config import PUBLISHED_BATCH_SIZE, PUBLISHED_LEARNING_RATE, PretrainConfig
 from albert_tf.run_data import RunData, describe_records
+from albert_tf.weight_maps import weight_names
 
 # Settings that decide the weights; a run is continued only with the values that it was started with.
 _DECIDING = (
@@ -46,6 +49,10 @@ def check_fit(config: PretrainConfig, albert_config: AlbertConfig, *, data: RunD
         )
     if config.init_output_bias == "unigram" and not data.directory:
         raise UserError("--init_output_bias=unigram needs the token counts that stand beside records with a manifest")
+    if config.trains and config.init_checkpoint is not None and not saved_steps(Path(config.output_dir)):
+        checkpoint = open_checkpoint(config.init_checkpoint)
+        checkpoint.require_same_computation(albert_config)
+        require_weights(checkpoint, {name.tf1_name: name.shape for name in weight_names(albert_config, data.heads)})
     if config.trains and config.export_dir and not data.tokenizer:
         raise UserError(
             "--export_dir needs the tokenizer: no manifest stands beside the records, so add --spm_model_file"

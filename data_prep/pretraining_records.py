@@ -13,7 +13,7 @@ from absl import logging
 from tqdm import tqdm
 
 from albert_tf.errors import UserError
-from albert_tf.files import differing_keys, locked_directory, read_json, whole_file, write_json
+from albert_tf.files import differing_keys, locked_directory, read_json, require_writable, whole_file, write_json
 from albert_tf.manifest import MANIFEST_FILE, TOKEN_COUNTS_FILE, UNFINISHED_DIRECTORY, Manifest, Shard
 from albert_tf.run_config import RecordsConfig
 from albert_tf.tokenizer import TOKENIZER_DIRECTORY, Tokenizer, load_tokenizer
@@ -41,7 +41,7 @@ def create_records(config: RecordsConfig) -> Manifest:
     tokenizer = load_tokenizer(config.tokenizer_file, lower_case=config.do_lower_case)
     settings = _settings(config, sources)
     directory = Path(config.output_dir)
-    directory.mkdir(parents=True, exist_ok=True)
+    require_writable(directory, flag="--output_dir")
     with locked_directory(directory, what="writing records into") as lock:
         finished = _finished_manifest(directory, settings, tokenizer)
         manifest = finished or _make_records(config, sources, tokenizer, settings, lock)

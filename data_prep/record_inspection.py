@@ -73,7 +73,10 @@ def _print_statistics(counts: Mapping[str, int], pair_task: str) -> None:
 
 def _find_tokenizer(config: InspectConfig, directory: RecordsDirectory | None) -> Tokenizer:
     if config.tokenizer:
-        return load_tokenizer(config.tokenizer)
+        tokenizer = load_tokenizer(config.tokenizer)
+        if directory and tokenizer.fingerprint != directory.manifest.tokenizer_fingerprint:
+            raise UserError(f"--tokenizer={config.tokenizer} is not the tokenizer of the records; drop the flag")
+        return tokenizer
     if directory is None:
         raise UserError("no manifest stands beside the records, so --tokenizer must name their vocabulary")
     return directory.load_tokenizer()

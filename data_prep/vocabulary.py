@@ -14,7 +14,7 @@ from absl import logging
 from tqdm import tqdm
 
 from albert_tf.errors import UserError
-from albert_tf.files import differing_keys, read_json, write_json
+from albert_tf.files import differing_keys, locked_directory, read_json, require_writable, write_json
 from albert_tf.run_config import VocabConfig
 from albert_tf.sentencepiece_tokenizer import (
     CLS,
@@ -46,15 +46,24 @@ def train_vocabulary(config: VocabConfig) -> SentencePieceTokenizer:
     """
     sources = open_sources(config)
     directory = Path(config.output_dir)
-    counts = ReadCounts()
+    require_writable(directory, flag="--output_dir")
     settings = _settings(config, sources)
-    finished = _finished(directory, settings)
-    if finished:
-        logging.info("%s holds this vocabulary already; nothing to do.", directory)
-        return finished
-    model = _train(config, _sentences(config, sources, counts))
-    if not counts.text_bytes:
-        raise UserError("--input_file has no text")
+    with locked_directory(directory, what="training a vocabulary in"):
+        finished = _finished(directory, settings)
+        if finished:
+            logging.info("%s holds this vocabulary already; nothing to do.", directory)
+            return finished
+        return _train_and_save(config, sources, settings)
+
+
+def _train_and_save(
+    config: VocabConfig, sources: Sequence[TextSource], settings: dict[str, Any]
+) -> SentencePieceTokenizer:
+    directory, counts = Path(config.output_dir), ReadCounts()
+    sample = _read_sample(config, sources, counts)
+    if not sample:
+        raise UserError("the input has no text: every line is empty")
+    model = _train(config, sample)
     tokenizer = SentencePieceTokenizer(
         model, TokenizerSettings(lower_case=config.do_lower_case, strip_accents=config.strip_accents)
     )
@@ -95,8 +104,8 @@ def _finished(directory: Path, settings: dict[str, Any]) -> SentencePieceTokeniz
     return tokenizer
 
 
-def _sentences(config: VocabConfig, sources: Sequence[TextSource], counts: ReadCounts) -> Iterator[str]:
-    """Yields the normalised sentences, or a seeded random sample of `input_sentence_size` of them.
+def _read_sample(config: VocabConfig, sources: Sequence[TextSource], counts: ReadCounts) -> list[str]:
+    """Returns the sentences, or a seeded random sample of `input_sentence_size` of them.
 
     SentencePiece could draw the sample too, but always draws the same one.
     """
@@ -116,19 +125,24 @@ def _sentences(config: VocabConfig, sources: Sequence[TextSource], counts: ReadC
         progress.update(counts.input_bytes - progress.n)
     logging.info("Training on %s of %s sentences; this takes from seconds to, for gigabytes of text, hours",
                  f"{len(sample):,}", f"{seen:,}")  # fmt: skip
+    return sample
+
+
+def _normalized(sample: list[str], config: VocabConfig) -> Iterator[str]:
+    """Yields the normalised sentences and empties `sample`, because the trainer keeps its own copy."""
     sample.reverse()
     while sample:
         yield normalize(sample.pop(), lower_case=config.do_lower_case, strip_accents=config.strip_accents)
 
 
-def _train(config: VocabConfig, sentences: Iterator[str]) -> bytes:
+def _train(config: VocabConfig, sample: list[str]) -> bytes:
     """Returns a trained model. The trainer runs in a thread, so that an interrupt need not wait for its end."""
     model = io.BytesIO()
     failures: list[BaseException] = []
 
     def run() -> None:
         try:
-            _run_trainer(config, _keep_failure(sentences, failures), model)
+            _run_trainer(config, _normalized(sample, config), model)
         except BaseException as error:
             failures.append(error)
 
@@ -162,15 +176,6 @@ def _run_trainer(config: VocabConfig, sentences: Iterator[str], model: io.BytesI
         user_defined_symbols=USER_DEFINED_SYMBOLS,
         minloglevel=1,
     )
-
-
-def _keep_failure(sentences: Iterator[str], failures: list[BaseException]) -> Iterator[str]:
-    """Passes sentences through and keeps an exception of the reader, which SentencePiece would replace by its own."""
-    try:
-        yield from sentences
-    except BaseException as error:
-        failures.append(error)
-        raise
 
 
 def _explain(message: str, config: VocabConfig) -> str:

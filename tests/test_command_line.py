@@ -1,5 +1,7 @@
 import dataclasses
 import errno
+import os
+import sys
 
 import pytest
 
@@ -70,6 +72,8 @@ def raising(error):
         (KeyboardInterrupt(), 130, "Interrupted"),
         (OSError(errno.ENOSPC, "No space left on device", "/x/y"), 1, "Error: the disk is full (/x/y)"),
         (PermissionError(errno.EACCES, "Permission denied", "/x/y"), 1, "Error: Permission denied: /x/y"),
+        (OSError(errno.EIO, "Input/output error"), 1, "Error: Input/output error"),
+        (OSError("Cannot parse file\nx"), 1, "Error: Cannot parse file"),
     ],
 )
 def test_what_is_not_a_bug_ends_in_one_sentence(capsys, error, status, message):
@@ -77,6 +81,23 @@ def test_what_is_not_a_bug_ends_in_one_sentence(capsys, error, status, message):
     captured = capsys.readouterr().err
     assert captured.strip().splitlines()[-1].startswith(message)
     assert "Traceback" not in captured
+
+
+def test_a_closed_pipe_ends_a_command_without_a_word(capsys, monkeypatch):
+    read, write = os.pipe()
+    os.close(read)
+    with open(write, "w") as pipe:
+        monkeypatch.setattr("sys.stdout", pipe)
+        assert run(lambda config: print("answer")) == 141
+    assert capsys.readouterr().err == ""
+
+
+def test_closed_streams_are_no_obstacle(monkeypatch):
+    monkeypatch.setattr("sys.stdout", None)
+    monkeypatch.setattr("sys.stderr", None)
+    assert run(lambda config: print(sys.stdout.isatty(), file=sys.stderr)) == 0
+    sys.stdout.close()
+    sys.stderr.close()
 
 
 def test_a_bug_keeps_its_traceback():

@@ -6,7 +6,7 @@ import tensorflow_text
 from tensorflow_serving.apis import prediction_log_pb2
 
 from albert_tf.errors import UserError
-from albert_tf.export_check import check_saved_model
+from albert_tf.export_check import check_saved_model, load_saved_model
 from albert_tf.loading import load_model
 from albert_tf.session_model import WARMUP_FILE
 
@@ -108,3 +108,14 @@ def test_a_module_that_holds_a_keras_layer_does_not_pass(served_checkpoint, tmp_
     add_warmup(tmp_path, length=1.0)
     with pytest.raises(UserError, match="does not load and answer as TensorFlow Serving would run it.*Error"):
         check_saved_model(tmp_path, precision="float32")
+
+
+def test_a_damaged_export_is_told_before_it_is_served(exported, tmp_path):
+    shutil.copytree(exported, tmp_path / "1")
+    data = tmp_path / "1" / "variables" / "variables.data-00000-of-00001"
+    data.write_bytes(data.read_bytes()[:100])
+    with pytest.raises(UserError, match="/1 is damaged: it does not load"):
+        load_saved_model(tmp_path / "1")
+    (tmp_path / "1" / "saved_model.pb").write_bytes(b"no protocol buffer")
+    with pytest.raises(UserError, match="saved_model.pb is damaged"):
+        load_saved_model(tmp_path / "1")

@@ -6,6 +6,7 @@ from albert_tf.files import (
     expand_globs,
     locked_directory,
     read_json,
+    require_writable,
     whole_directory,
     whole_file,
     write_json,
@@ -64,6 +65,39 @@ def test_json_round_trip_and_errors(tmp_path):
 
 def test_settings_differ_where_either_has_another_value():
     assert differing_keys({"a": 1, "b": [2], "c": 3, "e": None}, {"a": 1, "b": [4], "d": 5}) == ["b", "c", "d"]
+
+
+@pytest.mark.parametrize(
+    ("path", "is_file", "message"),
+    [
+        ("a.txt", False, "--out=.*a.txt is a file; name a directory"),
+        ("a.txt/b/c", False, "--out=.*a.txt/b/c: .*a.txt is a file, and nothing can lie in it"),
+        (".", True, "is a directory; name a file"),
+        ("link", False, "a link to a place that does not exist"),
+        ("n" * 300, False, r"cannot be written \(File name too long\)"),
+        ("/proc/x", False, r"--out=/proc/x cannot be written"),
+    ],
+)
+def test_a_place_that_cannot_be_written_is_refused_at_once(tmp_path, path, is_file, message):
+    (tmp_path / "a.txt").write_text("")
+    (tmp_path / "link").symlink_to(tmp_path / "nowhere")
+    with pytest.raises(UserError, match=message):
+        require_writable(tmp_path / path, flag="--out", is_file=is_file)
+
+
+def test_asking_whether_a_place_can_be_written_leaves_nothing(tmp_path):
+    require_writable(tmp_path / "a" / "b", flag="--out")
+    require_writable(tmp_path / "a.npy", flag="--out", is_file=True)
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_locked_directory_in_which_nothing_was_made_is_removed_by_its_owner_only(tmp_path):
+    directory = tmp_path / "a"
+    with locked_directory(directory, what="x"):
+        with pytest.raises(UserError), locked_directory(directory, what="x"):
+            pass
+        assert directory.is_dir()
+    assert not directory.exists()
 
 
 def test_a_locked_directory_keeps_others_out_and_passes_errors_on(tmp_path):

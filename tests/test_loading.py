@@ -94,6 +94,17 @@ def test_a_tokenizer_of_another_model_is_refused(tmp_path, english_tokenizer):
         open_checkpoint(tmp_path).load_tokenizer()
 
 
+def test_a_tokenizer_that_is_too_small_is_told_and_of_a_run_refused(tmp_path, small_tokenizer, caplog):
+    model = AlbertWithHeads(checks.tiny_config(vocab_size=310))
+    checks.save_run_directory(tmp_path, model, small_tokenizer)
+    with caplog.at_level("WARNING", logger="absl"):
+        assert open_checkpoint(tmp_path).load_tokenizer().vocab_size == 300
+    assert "the tokenizer has 300 pieces and the model 310" in caplog.text
+    (tmp_path / "run_config.json").write_text("{}")
+    with pytest.raises(UserError, match="has 300 pieces and the model 310; they belong to different models"):
+        open_checkpoint(tmp_path).load_tokenizer()
+
+
 @pytest.mark.parametrize("target_format", ["native", "tf1", "hf"])
 def test_the_lines_of_the_readme_embed_fine_tune_save_and_load(target_format, tmp_path, monkeypatch, alice_vocab):
     tokenizer = load_tokenizer(alice_vocab)

@@ -332,3 +332,17 @@ def test_precision_is_resolved_once_and_kept(make_config, monkeypatch):
     assert json.loads((Path(config.output_dir) / "run_config.json").read_text())["precision"] == "float32"
     monkeypatch.setattr(pretraining.distribution, "_cpu_has_bfloat16", lambda: True)
     assert pretrain(config) == 0
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"init_checkpoint": "nowhere"}, "'nowhere' does not exist"),
+        ({"init_checkpoint": str(GOLDEN / "tf1_checkpoint" / "plain")}, "the configuration asks for"),
+        ({"output_dir": __file__}, "--output_dir=.* is a file; name a directory"),
+        ({"export_dir": "/proc/x"}, "--export_dir=/proc/x cannot be written"),
+    ],
+)
+def test_a_dry_run_checks_what_a_run_would_read_and_write(make_config, changes, message):
+    with pytest.raises(UserError, match=message):
+        pretrain(make_config(dry_run=True, **changes))

@@ -101,3 +101,8 @@ def test_records_of_mixed_lengths_are_refused(batch, tmp_path):
     path.write_bytes(b"".join(map(frame, records)))
     with pytest.raises(UserError, match="does not hold ALBERT pre-training records of one length"):
         inspect_records(InspectConfig(input_file=str(path), tokenizer=MODEL))
+
+
+def test_another_tokenizer_than_that_of_the_manifest_is_refused(alice_records):
+    with pytest.raises(UserError, match="is not the tokenizer of the records; drop the flag"):
+        inspect_records(InspectConfig(input_file=f"{alice_records}/train-*", tokenizer=MODEL))

@@ -3,6 +3,7 @@ import numpy as np
 import pytest
 from conftest import GOLDEN
 
+from albert_tf.errors import UserError
 from albert_tf.run_config import PretrainConfig
 from albert_tf.run_data import describe_records, open_data
 
@@ -31,3 +32,8 @@ def test_the_description_changes_with_any_file(alice_records):
     assert text == describe_records(opened(alice_records).train)
     swapped = data.train._replace(files=data.train.files[::-1])
     assert describe_records(swapped) != text
+
+
+def test_held_out_records_are_not_trained_on(alice_records):
+    with pytest.raises(UserError, match="--input_file names .*eval-00000-of-00001.tfrecord, which is held out"):
+        opened(alice_records, input_file=f"{alice_records}/*.tfrecord")

@@ -1,9 +1,11 @@
 import dataclasses
+import errno
 import json
 
 import pytest
 
 from albert_tf.errors import UserError
+from albert_tf.files import locked_directory
 from albert_tf.run_config import VocabConfig
 from albert_tf.tokenizer import SentencePieceTokenizer
 from data_prep.vocabulary import train_vocabulary
@@ -66,7 +68,8 @@ def test_the_same_command_again_does_nothing_and_another_is_refused(alice_text, 
 @pytest.mark.parametrize(
     ("content", "size", "message"),
     [
-        ("", 100, "has no text|there is none|cannot train"),
+        ("", 100, "the input has no text: every line is empty"),
+        (" \n\t\n", 100, "the input has no text: every line is empty"),
         ("Only a few words.\n", 5000, "--vocab_size=5000 is too large for this text; it gives at most"),
         ("".join(map(chr, range(0x4E00, 0x4F00))) + "\n", 40, "too small for this text|cannot train"),
     ],
@@ -84,3 +87,25 @@ def test_a_bad_line_is_reported_with_its_place_and_not_by_sentencepiece(tmp_path
     path.write_bytes(b"fine\n" * 100 + b"\xff\n")
     with pytest.raises(UserError, match="text.txt:101: text must be UTF-8"):
         train_vocabulary(make_config(path, tmp_path / "out"))
+
+
+class FullDisk:
+    def write(self, text):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    def flush(self):
+        pass
+
+
+def test_a_log_that_cannot_be_written_ends_training(alice_text, tmp_path, monkeypatch):
+    monkeypatch.setattr("sys.stderr", FullDisk())
+    with pytest.raises(OSError, match="No space left"):
+        train_vocabulary(make_config(alice_text, tmp_path / "out"))
+
+
+def test_two_trainings_do_not_write_into_one_directory(alice_text, tmp_path):
+    with (
+        locked_directory(tmp_path / "out", what="x"),
+        pytest.raises(UserError, match="another process is training a vocabulary in"),
+    ):
+        train_vocabulary(make_config(alice_text, tmp_path / "out"))
