@@ -93,6 +93,11 @@ class AnswerFile:
         os.replace(self._partial, self._path)
         self._progress_file.unlink(missing_ok=True)
 
+    def discard(self) -> None:
+        """Forgets what was written, so that the next run begins anew."""
+        self._progress_file.unlink(missing_ok=True)
+        self.close()
+
     def close(self) -> None:
         """Lets go of the file; an unfinished one can be continued if something was committed."""
         if not self._stream.closed and not self._progress_file.exists():

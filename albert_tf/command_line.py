@@ -2,6 +2,7 @@
 
 import dataclasses
 import errno
+import io
 import logging as python_logging
 import os
 import sys
@@ -38,6 +39,8 @@ def run_command(
     sys.stdout = sys.stdout or open(os.devnull, "w")  # noqa: SIM115  # a closed one is None
     sys.stderr = sys.stderr or open(os.devnull, "w")  # noqa: SIM115
     _set_up_logging()
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="backslashreplace")  # of names that are not UTF-8
     try:
         if any(argument in ("--help", "-help", "-h", "--h") for argument in argv[1:]):
             print(help_text(config_class, description=description))
@@ -70,7 +73,9 @@ def parse_flags(config_class: type[Config], argv: Sequence[str]) -> Config:
         advice = getattr(config_class, "REPLACED", {}).get(error.flagname) or nearest_names(error.flagname, known)
         raise UserError(f"unknown flag --{error.flagname}; {advice}") from None
     except (flags.Error, OSError) as error:
-        raise UserError(f"{error} (see --help)") from None
+        raise UserError(f"{str(error).removeprefix('ERROR:: ')} (see --help)") from None
+    except UnicodeDecodeError as error:
+        raise UserError(f"a --flagfile must be UTF-8 text; one of these is not: {error}") from None
     if positional:
         raise UserError(f"arguments must be flags; received {positional[0]!r} (quote globs: --input_file='a/*.txt')")
     values, missing = {}, []
@@ -146,7 +151,8 @@ def _set_up_logging() -> None:
 
 
 def _is_for_users(record: python_logging.LogRecord) -> bool:
-    return record.levelno >= python_logging.WARNING or f"{os.sep}tensorflow{os.sep}" not in record.pathname
+    from_tensorflow = f"{os.sep}tensorflow{os.sep}" in record.pathname
+    return not from_tensorflow or (record.levelno >= python_logging.WARNING and "deprecated" not in record.msg)
 
 
 def _end(message: str, status: int) -> int:

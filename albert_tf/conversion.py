@@ -14,7 +14,7 @@ import numpy as np
 from albert_tf import tensor_files
 from albert_tf.checkpoints import CONFIG_FILE, write_checkpoint
 from albert_tf.errors import UserError
-from albert_tf.files import whole_directory, write_json
+from albert_tf.files import require_writable, whole_directory, write_json
 from albert_tf.foreign_checkpoints import (
     HUGGING_FACE,
     HUGGING_FACE_CONFIG_FILE,
@@ -50,6 +50,7 @@ def convert(config: ConvertConfig) -> list[str]:
     target = Path(config.target)
     if target.exists():
         raise UserError(f"--target {config.target!r} exists; nothing is overwritten: choose another name, or remove it")
+    require_writable(target, flag="--target")
     checkpoint = open_checkpoint(
         config.source,
         source_format=config.source_format,
@@ -215,7 +216,18 @@ def _report(checkpoint: Checkpoint, plan: _Plan, target: Path, tokenizer: Tokeni
     widths = [max(len(row[column]) for row in rows) for column in range(3)]
     lines = ["  ".join(text.ljust(width) for text, width in zip(row, [*widths, 0], strict=True)) for row in rows]
     left_out = [*plan.left_out, *sorted(set(checkpoint.inert) - set(plan.training))]
-    pieces = f"{tokenizer.kind}, {tokenizer.vocab_size} pieces" if tokenizer else "none stands beside the source"
+    moments = [name for name in left_out if name.endswith(SLOT_SUFFIXES)]
+    left_out = [name for name in left_out if name not in moments]
+    keep = " (--include_optimizer keeps them)" if plan.format != HUGGING_FACE else ""
+    told = f", optimizer moments left out {len(moments)}{keep}" if moments else ""
+    pieces = (
+        f"{tokenizer.kind}, {tokenizer.vocab_size} pieces"
+        if tokenizer
+        else (
+            f"none stands beside the source; put its spiece.model or vocab.txt into {target}, or this can neither be "
+            "exported nor answer texts"
+        )
+    )
     read = len(checkpoint.names) + len(plan.training)
     return [
         *(line.rstrip() for line in lines),
@@ -225,7 +237,8 @@ def _report(checkpoint: Checkpoint, plan: _Plan, target: Path, tokenizer: Tokeni
         f"read {read}, mapped {len(plan.weights) + len(plan.training)}, "
         f"transposed {sum(row[3] == 'transposed' for row in rows)}, "
         f"missing {len(checkpoint.missing)}{_listed(checkpoint.missing)}, "
-        f"unused {len(checkpoint.unused)}{_listed(checkpoint.unused)}, left out {len(left_out)}{_listed(left_out)}",
+        f"unused {len(checkpoint.unused)}{_listed(checkpoint.unused)}, left out {len(left_out)}{_listed(left_out)}"
+        f"{told}",
         "every tensor was read back from the target and is the same",
     ]
 

@@ -15,7 +15,7 @@ from albert_tf.distribution import dtype_policy
 from albert_tf.errors import UserError
 from albert_tf.export_assets import write_serving_files, write_warmup_records
 from albert_tf.export_check import CheckReport, check_saved_model
-from albert_tf.files import read_json, whole_directory, write_json
+from albert_tf.files import read_json, require_writable, whole_directory, write_json
 from albert_tf.loading import Checkpoint, build_model, weights_fingerprint
 from albert_tf.signatures import ServedModel
 from albert_tf.tokenizer import Tokenizer
@@ -38,6 +38,7 @@ def export_saved_model(
     Texts are cut to `max_seq_length` tokens (None: all positions that the model has). With `precision` bfloat16 the
     graph computes in bfloat16; answers are float32. `signatures.ServedModel` says what it answers.
     """
+    require_writable(output_dir, flag="--output_dir")
     target = output_dir / str(version)
     if target.exists():
         raise UserError(f"{target} exists; a served version is never changed: choose another --version")
@@ -93,9 +94,25 @@ def is_export_of(directory: Path, checkpoint: Checkpoint) -> bool:
 
 def read_manifest(directory: Path) -> dict[str, Any]:
     """Returns the manifest of an export, the version's directory; raises UserError where there is none."""
+    if not (directory / MANIFEST_FILE).exists():
+        raise UserError(
+            f"{directory} is no export of this project, or not all of one: it has no {MANIFEST_FILE}; make one with "
+            "python -m albert_tf.export_saved_model"
+        )
     return read_json(directory / MANIFEST_FILE, what="export manifest")
 
 
+def version_directory(directory: Path) -> Path:
+    """Returns the export that --saved_model_dir names: the directory, or the highest of its numbered versions."""
+    if (directory / "saved_model.pb").exists():
+        return directory
+    versions = [path for path in directory.glob("*") if path.name.isdecimal() and (path / "saved_model.pb").exists()]
+    if not versions:
+        raise UserError(f"--saved_model_dir={directory} is not an export and holds none (there is no saved_model.pb)")
+    return max(versions, key=lambda path: int(path.name))
+
+
 def check_export(directory: Path) -> CheckReport:
-    """Checks an export as it was checked when it was made."""
+    """Checks an export, the version's directory or the one above, as it was checked when it was made."""
+    directory = version_directory(directory)
     return check_saved_model(directory, precision=read_manifest(directory)["precision"])

@@ -15,6 +15,8 @@ from tqdm import tqdm
 from albert_tf.answer_files import NPY, Answer, AnswerFile
 from albert_tf.engine import WINDOW, Engine, TokenizedText, load_engine, read_ahead
 from albert_tf.errors import UserError
+from albert_tf.export import version_directory
+from albert_tf.files import require_writable
 from albert_tf.inference_config import InferenceConfig
 from albert_tf.inference_graph import EMBEDDINGS
 from albert_tf.text_rows import Position, Row, RowReader
@@ -34,10 +36,11 @@ def run_inference(config: InferenceConfig) -> None:
     """Answers the rows of a file; what an earlier run of the same command has written is kept."""
     if config.output.endswith(NPY) and config.answer not in EMBEDDINGS:
         raise UserError(f"a {NPY} file holds embeddings; write {config.answer} to a .jsonl or .tsv file")
+    require_writable(config.output, flag="--output", is_file=True)
     output = AnswerFile(Path(config.output))
     try:
         reader = RowReader(config)
-        model = config.checkpoint or config.saved_model_dir or ""
+        model = config.checkpoint or str(version_directory(Path(config.saved_model_dir or "")))
         engine = load_engine(
             model, precision=config.precision, max_seq_length=config.max_seq_length, label_head=config.label_head
         )
@@ -73,6 +76,10 @@ class _Inference:
                 output.commit(position=dataclasses.astuple(end), counts=counts)
                 bar.update(end.offset - bar.n)
                 bar.set_postfix_str(f"{(counts['answered'] - before) / (time.monotonic() - began):,.1f} texts/s")
+        if not counts["answered"]:
+            output.discard()
+            raise UserError(f"--input={self._config.input} holds no text that can be answered: {counts['bad']} bad and "
+                            f"{counts['long']} long row(s) were left out")  # fmt: skip
         self._report(counts, answered_now=counts["answered"] - before, seconds=time.monotonic() - began)
 
     def _windows(self, start: Position | None) -> Iterator[_Window]:

@@ -22,7 +22,10 @@ class InferenceConfig:
     checkpoint: str | None = option(
         "Model: output directory of a run, TF1 checkpoint, Hugging Face directory, or a file in one.", default=None
     )
-    saved_model_dir: str | None = option("Instead of --checkpoint: an export, <output_dir>/<version>.", default=None)
+    saved_model_dir: str | None = option(
+        "Instead of --checkpoint: an export, or a directory of numbered ones, of which the highest is taken.",
+        default=None,
+    )
     label_head: str | None = label_head_option()
     answer: str = option("What to compute for each text.", default="pooled_embedding", choices=ANSWERS)
     input_format: str | None = option("Unset: by the name of the file.", default=None, choices=INPUT_FORMATS)

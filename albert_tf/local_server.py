@@ -1,5 +1,6 @@
 """A server on this machine: both APIs of TensorFlow Serving over one export, until it is told to stop."""
 
+import errno
 import signal
 import socket
 import threading
@@ -12,7 +13,7 @@ import uvicorn
 from absl import logging
 
 from albert_tf.errors import UserError
-from albert_tf.export import read_manifest
+from albert_tf.export import read_manifest, version_directory
 from albert_tf.export_check import load_saved_model
 from albert_tf.grpc_api import make_grpc_server
 from albert_tf.predict_service import Limits, PredictService
@@ -24,7 +25,7 @@ _DRAIN_SECONDS = 30  # for what is being computed when the server is told to sto
 
 def serve(config: ServeConfig) -> None:
     """Serves until SIGTERM or Ctrl-C; then answers what it has accepted, and returns."""
-    directory = _version_directory(Path(config.saved_model_dir))
+    directory = version_directory(Path(config.saved_model_dir))
     version = read_manifest(directory)["model_version"]
     stop = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
@@ -50,16 +51,6 @@ def serve(config: ServeConfig) -> None:
         rest_thread.join()
 
 
-def _version_directory(directory: Path) -> Path:
-    """Returns the export in `directory`: itself, or the highest of its numbered versions."""
-    if (directory / "saved_model.pb").exists():
-        return directory
-    versions = [path for path in directory.glob("*") if path.name.isdecimal() and (path / "saved_model.pb").exists()]
-    if not versions:
-        raise UserError(f"--saved_model_dir={directory} is not an export and holds none (there is no saved_model.pb)")
-    return max(versions, key=lambda path: int(path.name))
-
-
 def _rest_settings(service: PredictService, config: ServeConfig) -> uvicorn.Config:
     return uvicorn.Config(
         RestApi(service, max_body_bytes=config.max_body_bytes),
@@ -77,6 +68,8 @@ def _bound_socket(config: ServeConfig) -> Iterator[socket.socket]:
     try:
         bound = socket.create_server((config.host, config.rest_port), backlog=512)
     except OSError as error:
+        if isinstance(error, socket.gaierror) or error.errno == errno.EADDRNOTAVAIL:
+            raise UserError(f"--host={config.host} is no address of this machine ({error.strerror})") from None
         raise UserError(f"--rest_port={config.rest_port} of {config.host} is not free ({error.strerror})") from None
     with bound:
         yield bound

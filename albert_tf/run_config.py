@@ -70,7 +70,7 @@ class TextConfig:
 
     def __post_init__(self) -> None:
         if bool(self.input_file) == bool(self.tfds_name):
-            raise UserError("one of --input_file and --tfds_name must be given (see --help)")
+            raise UserError("one of --input_file and --tfds_name must be given, and not both (see --help)")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -90,7 +90,7 @@ class VocabConfig(TextConfig):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        _require(self, "vocab_size", at_least=32)
+        _require(self, "vocab_size", at_least=32, at_most=1_000_000)
         _require(self, "input_sentence_size", at_least=1)
         _require(self, "random_seed", at_least=0)
         _require(self, "character_coverage", at_least=0.98, at_most=1.0)
@@ -146,7 +146,7 @@ class RecordsConfig(TextConfig):
                 "vocabulary"
             )
         _require(self, "max_seq_length", at_least=MIN_RECORD_LENGTH, at_most=100_000)
-        _require(self, "masked_lm_prob", at_least=0.0, at_most=0.9)
+        _require(self, "masked_lm_prob", at_least=0.001, at_most=0.9)
         _require(self, "max_predictions_per_seq", at_least=1, at_most=self.max_seq_length)
         _require(self, "ngram", at_least=1, at_most=32)
         _require(self, "dupe_factor", at_least=1)
@@ -179,6 +179,8 @@ class InspectConfig:
     )
     num_examples: int = option("How many examples to show.", default=3)
     color: str = option("Colours; auto: on a terminal.", default="auto", choices=COLORS)
+
+    REPLACED: ClassVar[dict[str, str]] = dict.fromkeys(("spm_model_file", "vocab_file"), "use --tokenizer=FILE")
 
     def __post_init__(self) -> None:
         _require(self, "num_examples", at_least=0)
@@ -288,7 +290,8 @@ class PretrainConfig:
         if self.warmup_steps + self.start_warmup_step > self.num_train_steps:
             raise UserError(
                 "--num_warmup_steps (with --start_warmup_step) may not exceed --num_train_steps; "
-                f"received {self.warmup_steps + self.start_warmup_step} and {self.num_train_steps}"
+                f"received {self.warmup_steps + self.start_warmup_step} and {self.num_train_steps} (a flag file counts "
+                "too; what comes behind it on the command line is in force)"
             )
         self._check_combinations()
 

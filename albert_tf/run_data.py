@@ -58,7 +58,12 @@ def open_data(config: PretrainConfig, albert_config: AlbertConfig) -> RunData:
             files = expand_globs(patterns, flag=flag)
             directory = RecordsDirectory.of_files(files)
             records = open_records(files, directory=directory, vocab_size=albert_config.vocab_size, **lengths)
-            lengths = {name: getattr(records, name) for name in lengths}
+            for first, _ in opened.values():
+                for name in lengths:
+                    ours, theirs = getattr(first, name), getattr(records, name)
+                    if ours != theirs:
+                        raise UserError(f"--eval_input_file has records of {name}={theirs}, and --input_file of "
+                                        f"{ours}; evaluate on records of the same")  # fmt: skip
             opened[flag] = (records, directory)
     if not opened:  # neither training nor evaluation: an export of what is there
         return RunData(train=None, evaluation=None, directory=None, tokenizer=_given_tokenizer(config))

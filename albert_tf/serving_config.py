@@ -25,7 +25,9 @@ class ExportConfig:
         "Of the graph's weights and computation; answers are float32.", default="float32", choices=EXPORT_PRECISIONS
     )
     check: bool = option("Export nothing; check the export in --saved_model_dir and report.", default=False)
-    saved_model_dir: str | None = option("With --check: an export, <output_dir>/<version>.", default=None)
+    saved_model_dir: str | None = option(
+        "With --check: an export, or a directory of numbered ones, of which the highest is checked.", default=None
+    )
 
     def __post_init__(self) -> None:
         require(self, "version", at_least=0)

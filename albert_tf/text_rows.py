@@ -48,6 +48,8 @@ class RowReader:
         self._wanted = [config.text_column] + ([config.pair_column] if config.pair_column else [])
         if self.format == TEXT and config.pair_column:
             raise UserError(f"--pair_column needs columns, and {self.path} is read as plain lines; see --input_format")
+        if not self.path.is_file():
+            raise UserError(f"--input={self.path} {'is no file' if self.path.exists() else 'does not exist'}")
         self.size_bytes = self.path.stat().st_size
         self.names: list[str] = []
         self._begin = Position()

@@ -25,10 +25,13 @@ _RELEASED = ("*.model", "vocab*.txt")  # names of models in the released archive
 _KINDS: dict[str, type[Tokenizer]] = {kind.kind: kind for kind in (SentencePieceTokenizer, WordPieceTokenizer)}
 
 
-def load_tokenizer(path: str | Path, *, lower_case: bool | None = None, strip_accents: bool | None = None) -> Tokenizer:
+def load_tokenizer(
+    path: str | Path, *, kind: str | None = None, lower_case: bool | None = None, strip_accents: bool | None = None
+) -> Tokenizer:
     """Loads a saved or a Hugging Face directory, a SentencePiece model, a WordPiece vocabulary, or one in a directory.
 
-    `lower_case` and `strip_accents` are for models that come without settings; with settings they must agree.
+    `lower_case` and `strip_accents` are for models that come without settings; with settings they must agree. One of
+    another `kind` (None: any) raises UserError.
     """
     directory = Path(path) if Path(path).is_dir() else Path(path).parent
     names = (directory.name, TOKENIZER_FILE, *(kind.file_name for kind in _KINDS.values()))
@@ -38,10 +41,15 @@ def load_tokenizer(path: str | Path, *, lower_case: bool | None = None, strip_ac
         return tokenizer
     file = _model_file(Path(path)) if Path(path).is_dir() else Path(path)
     settings_file = file.with_name(SETTINGS_FILE)
-    kind = read_settings(settings_file)[0] if settings_file.exists() else _kind_of_file(file)
-    if kind not in _KINDS:
-        raise UserError(f"{settings_file} names the unknown kind {kind!r}; known are {', '.join(_KINDS)}")
-    return _KINDS[kind].load(file, lower_case=lower_case, strip_accents=strip_accents)
+    found = read_settings(settings_file)[0] if settings_file.exists() else _kind_of_file(file)
+    if found not in _KINDS:
+        raise UserError(f"{settings_file} names the unknown kind {found!r}; known are {', '.join(_KINDS)}")
+    if kind == WordPieceTokenizer.kind != found:
+        pieces = ", ".join(WordPieceTokenizer.special_pieces)
+        raise UserError(f"{file} is no WordPiece vocabulary, which has a piece a line, {pieces} among them")
+    if kind == SentencePieceTokenizer.kind != found:
+        raise UserError(f"{file} is a WordPiece vocabulary, not a SentencePiece model; pass it as --vocab_file")
+    return _KINDS[found].load(file, lower_case=lower_case, strip_accents=strip_accents)
 
 
 def holds_tokenizer(directory: Path) -> bool:

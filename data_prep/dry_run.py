@@ -7,9 +7,8 @@ import time
 from pathlib import Path
 
 from albert_tf.run_config import RecordsConfig
-from albert_tf.tokenizer import load_tokenizer
 from data_prep.documents import read_all_documents
-from data_prep.pretraining_records import check_vocabulary, input_counts
+from data_prep.pretraining_records import check_vocabulary, find_tokenizer, input_counts
 from data_prep.record_statistics import describe, summarize_all
 from data_prep.text_inputs import ReadCounts, open_sources
 from data_prep.work_units import UnitWorker, pack_units
@@ -20,7 +19,7 @@ _SECONDS = 3.0
 def preview_records(config: RecordsConfig) -> list[str]:
     """Makes records of the first text for a few seconds; returns lines with their statistics and an estimate."""
     sources = open_sources(config)
-    tokenizer = load_tokenizer(config.tokenizer_file, lower_case=config.do_lower_case)
+    tokenizer = find_tokenizer(config)
     read = ReadCounts()
     counts: collections.Counter = collections.Counter()
     began = time.perf_counter()

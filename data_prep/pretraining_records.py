@@ -16,7 +16,13 @@ from albert_tf.errors import UserError
 from albert_tf.files import differing_keys, locked_directory, read_json, require_writable, whole_file, write_json
 from albert_tf.manifest import MANIFEST_FILE, TOKEN_COUNTS_FILE, UNFINISHED_DIRECTORY, Manifest, Shard
 from albert_tf.run_config import RecordsConfig
-from albert_tf.tokenizer import TOKENIZER_DIRECTORY, Tokenizer, load_tokenizer
+from albert_tf.tokenizer import (
+    TOKENIZER_DIRECTORY,
+    SentencePieceTokenizer,
+    Tokenizer,
+    WordPieceTokenizer,
+    load_tokenizer,
+)
 from albert_tf.version import __version__
 from data_prep.documents import read_all_documents
 from data_prep.record_statistics import describe, summarize_all
@@ -38,7 +44,7 @@ def create_records(config: RecordsConfig) -> Manifest:
     was killed, its finished units are used. A directory that another process is writing raises UserError.
     """
     sources = open_sources(config)
-    tokenizer = load_tokenizer(config.tokenizer_file, lower_case=config.do_lower_case)
+    tokenizer = find_tokenizer(config)
     settings = _settings(config, sources)
     directory = Path(config.output_dir)
     require_writable(directory, flag="--output_dir")
@@ -51,6 +57,12 @@ def create_records(config: RecordsConfig) -> Manifest:
         return finished
     _log_summary(manifest, directory)
     return manifest
+
+
+def find_tokenizer(config: RecordsConfig) -> Tokenizer:
+    """Loads the tokenizer that the flags name; one of the kind of the other flag raises UserError."""
+    kind = (WordPieceTokenizer if config.vocab_file else SentencePieceTokenizer).kind
+    return load_tokenizer(config.tokenizer_file, kind=kind, lower_case=config.do_lower_case)
 
 
 def _make_records(
@@ -175,9 +187,9 @@ def check_vocabulary(counts: collections.Counter, config: RecordsConfig) -> None
     unknown = counts["train/unknown_tokens"] + counts["eval/unknown_tokens"]
     if unknown > config.max_unknown_share * tokens and tokens >= _TOKENS_THAT_JUDGE:
         raise UserError(
-            f"{unknown / tokens:.1%} of the first {tokens:,} pieces are unknown, more than --max_unknown_share="
-            f"{config.max_unknown_share}: the vocabulary is not of this text's language or kind. Use the one that was "
-            "made for it, or raise the limit"
+            f"{unknown:,} of the first {tokens:,} pieces ({unknown / tokens:.1%}) are unknown, more than "
+            f"--max_unknown_share={config.max_unknown_share}: the vocabulary is not of this text's language or kind. "
+            "Use the one that was made for it, or raise the limit"
         )
 
 

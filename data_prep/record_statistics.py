@@ -121,12 +121,14 @@ def find_warnings(split: Mapping[str, Any], *, pair_task: str, input_counts: Map
     documents = split.get("documents", 0)
     if documents and input_counts.get("documents", 0) <= input_counts.get("files", 0) and split["sentences"] > 1000:
         warnings.append("no document ends within a file: check --document_mode against the text")
-    if documents > 10 and split.get("documents_of_one_sentence", 0) > documents / 2:
-        warnings.append("most documents have one sentence, which makes no pair: check --document_mode and "
-                        "--sentence_split against the text")  # fmt: skip
+    single = split.get("documents_of_one_sentence", 0)
+    if documents > 10 and single > documents / 4:
+        warnings.append(f"{single / documents:.0%} of the documents have one sentence, which makes no pair: check "
+                        "--document_mode and --sentence_split against the text")  # fmt: skip
     padding = split.get("padding_share", 0)
     if padding > 0.2:
-        warnings.append(f"{padding:.1%} of the positions are padding: documents are short for this --max_seq_length")
+        warnings.append(f"{padding:.1%} of the positions are padding: documents are short for this "
+                        "--max_seq_length; check --document_mode against the text")  # fmt: skip
     if split.get("cut_share", 0) > 0.5:
         warnings.append(f"{split['cut_share']:.1%} of the text is cut off: sentences are long for this "
                         "--max_seq_length; check --sentence_split")  # fmt: skip

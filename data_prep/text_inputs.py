@@ -66,6 +66,9 @@ def open_sources(config: TextConfig) -> Sequence[TextSource]:
     paths = [str(path) for path in expand_globs(local, flag="--input_file")] if local or not remote else []
     for item in remote:
         paths += _remote_files(item)
+    json_lines = [path for path in paths if not config.text_key and ".jsonl" in PurePosixPath(path).suffixes]
+    if json_lines:
+        raise UserError(f"{json_lines[0]} holds JSON lines by its name: --text_key must name the key of the text")
     return [FileSource(path) for path in sorted(set(paths))]
 
 
@@ -104,8 +107,14 @@ class FileSource:
                 yield number, None
         yield 0, None
 
-    def _open(self) -> BinaryIO:
-        return _gfile().GFile(self._path, "rb") if self._is_remote else open(self._path, "rb")
+    @contextlib.contextmanager
+    def _open(self) -> Iterator[BinaryIO]:
+        try:
+            with _gfile().GFile(self._path, "rb") if self._is_remote else open(self._path, "rb") as stream:
+                yield stream
+        except OSError as error:
+            error.filename = error.filename or self._path  # a failing disk does not say it
+            raise
 
     def _raw_lines(self, counts: ReadCounts) -> Iterator[tuple[int, bytes]]:
         """Yields numbered lines of decompressed bytes; \\n ends a line, a byte-order mark is dropped."""

@@ -182,7 +182,10 @@ def _explain(message: str, config: VocabConfig) -> str:
     """Returns SentencePiece's complaint as a sentence for the user."""
     limit = re.search(r"set it to a value <= (\d+)", message)
     if limit:
-        return f"--vocab_size={config.vocab_size} is too large for this text; it gives at most {limit[1]} pieces"
+        return (
+            f"--vocab_size={config.vocab_size} is too large for this text; it gives at most {limit[1]} pieces: pass "
+            "that or less, and put the same number into the model's configuration (vocab_size)"
+        )
     if "Vocabulary size is smaller than required_chars" in message:
         return f"--vocab_size={config.vocab_size} is too small for this text: {message.split('] ')[-1]}"
     return f"SentencePiece cannot train on this text: {message or 'there is none'}"

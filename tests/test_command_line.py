@@ -1,5 +1,6 @@
 import dataclasses
 import errno
+import io
 import os
 import sys
 
@@ -92,6 +93,19 @@ def test_a_closed_pipe_ends_a_command_without_a_word(capsys, monkeypatch):
     assert capsys.readouterr().err == ""
 
 
+def test_a_flag_file_that_is_no_text_is_refused(tmp_path):
+    (tmp_path / "f.flags").write_bytes(b"--name=\xff\n")
+    with pytest.raises(UserError, match="a --flagfile must be UTF-8 text"):
+        parse(f"--flagfile={tmp_path}/f.flags")
+
+
+def test_names_that_are_not_utf8_can_be_printed(monkeypatch):
+    written = io.BytesIO()
+    monkeypatch.setattr("sys.stdout", io.TextIOWrapper(written, encoding="utf-8"))
+    assert run(lambda config: print("a\udcff")) == 0
+    assert written.getvalue() == b"a\\udcff\n"
+
+
 def test_closed_streams_are_no_obstacle(monkeypatch):
     monkeypatch.setattr("sys.stdout", None)
     monkeypatch.setattr("sys.stderr", None)
@@ -125,6 +139,11 @@ def test_what_is_read_or_written_locally_only_refuses_a_bucket(config_class):
     for name in {field.name for field in paths} - remote:
         with pytest.raises(UserError, match=f"--{name} must be on this machine; received 'gs://b/x'"):
             parse_flags(config_class, ["command", f"--{name}=gs://b/x"])
+
+
+def test_the_flag_of_other_commands_is_answered_with_its_name_here():
+    with pytest.raises(UserError, match="unknown flag --spm_model_file; use --tokenizer=FILE"):
+        parse_flags(InspectConfig, ["command", "--input_file=a", "--spm_model_file=b"])
 
 
 def test_the_example_of_a_command_can_be_copied():

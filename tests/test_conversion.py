@@ -1,5 +1,6 @@
 import json
 import os
+import re
 import subprocess
 from pathlib import Path
 
@@ -140,6 +141,13 @@ def test_a_model_larger_than_one_part_is_written_in_several(tmp_path, monkeypatc
     assert len(list((tmp_path / "tf1").glob("*.data-*"))) > 2
     expected = {n: value for n, value in checkpoint_files.read_tf1(case).items() if n != "global_step"}
     assert_same_tensors(tensors_of_tf1(tmp_path / "tf1" / "model.ckpt-best"), expected)
+
+
+def test_moments_that_are_left_out_are_named_so(tmp_path):
+    source, target = str(GOLDEN / "tf1_checkpoint" / "groups2_slots"), str(tmp_path / "run")
+    report = "\n".join(convert(ConvertConfig(source=source, target=target)))
+    assert re.search(r"left out 0, optimizer moments left out \d+ \(--include_optimizer keeps them\)", report)
+    assert f"none stands beside the source; put its spiece.model or vocab.txt into {target}" in report
 
 
 def test_a_converted_run_is_continued_with_its_moments_and_step(tmp_path):

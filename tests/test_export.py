@@ -9,6 +9,7 @@ from conftest import GOLDEN
 
 from albert_tf import export
 from albert_tf.errors import UserError
+from albert_tf.export import check_export, version_directory
 from albert_tf.loading import load_encoder, open_checkpoint
 from albert_tf.session_model import SessionModel
 
@@ -85,8 +86,8 @@ def test_bad_requests_are_refused(served_checkpoint, exported, tmp_path):
         export.export_saved_model(checkpoint, output_dir=exported.parent, version=3)
     with pytest.raises(UserError, match="may not exceed the model's 64 positions; received 65"):
         export.export_saved_model(checkpoint, output_dir=tmp_path, version=1, max_seq_length=65)
-    with pytest.raises(UserError, match=r"export manifest .* does not exist"):
-        export.check_export(tmp_path)
+    with pytest.raises(UserError, match="is not an export and holds none"):
+        export.check_export(tmp_path)  # an empty directory
 
 
 def test_python_loads_it_too(exported):
@@ -113,3 +114,22 @@ def test_a_wordpiece_model_answers_text_as_the_model_answers_its_ids(tmp_path):
     expected = load_encoder(tmp_path)(inputs)["pooled_output"]
     answers = SessionModel(exported).run("serving_default", {"text": np.array([text.encode()])})
     np.testing.assert_allclose(answers["pooled_embedding"], expected, atol=1e-5)
+
+
+def test_the_highest_version_is_used_unless_one_is_named(tmp_path):
+    for version in ("9", "10", "latest"):
+        (tmp_path / version).mkdir()
+        (tmp_path / version / "saved_model.pb").touch()
+    (tmp_path / "11").mkdir()  # unfinished: there is nothing in it
+    assert version_directory(tmp_path).name == "10"
+    assert version_directory(tmp_path / "9").name == "9"
+    with pytest.raises(UserError, match="is not an export and holds none"):
+        version_directory(tmp_path / "11")
+
+
+def test_what_is_no_export_of_this_project_is_told(tmp_path):
+    (tmp_path / "saved_model.pb").touch()
+    with pytest.raises(UserError, match="is no export of this project, .* no assets/export_manifest.json; make one"):
+        check_export(tmp_path)
+    with pytest.raises(UserError, match="is not an export and holds none"):
+        check_export(tmp_path / "none")

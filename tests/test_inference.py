@@ -112,7 +112,7 @@ def test_labels_of_tokens_and_sentence_order(run, tmp_path_factory, alice_vocab)
 
 def test_an_export_gives_the_same_embeddings_and_the_same_judgement_of_order(run, run_directory, tmp_path_factory):
     target = export_saved_model(open_checkpoint(run_directory), output_dir=tmp_path_factory.mktemp("e"), version=1)
-    from_export = np.load(run(saved_model_dir=str(target), answer="mean_embedding"))
+    from_export = np.load(run(saved_model_dir=str(target.parent), answer="mean_embedding"))
     from_checkpoint = np.load(run(name="b.npy", answer="mean_embedding"))
     assert np.abs(from_export - from_checkpoint).max() < 1e-5
     compare_answers(run, run_directory, target, answer="sentence_order")
@@ -148,3 +148,15 @@ def test_an_answer_that_the_model_cannot_give_is_refused_before_anything_is_writ
     with pytest.raises(UserError, match="a .npy file holds embeddings"):
         run(answer="sentence_order")
     assert [path.name for path in tmp_path.iterdir()] == ["texts.txt"]
+
+
+def test_texts_of_which_none_is_answered_are_refused_and_leave_nothing(run, tmp_path):
+    with pytest.raises(UserError, match="holds no text that can be answered"):
+        run(b"")
+    with pytest.raises(UserError, match=r"2 bad and 1 long row\(s\) were left out"):
+        run(b"\n\n" + b"very " * 40 + b"\n", bad_rows="skip", long_texts="skip")
+    assert [path.name for path in tmp_path.iterdir()] == ["texts.txt"]
+    with pytest.raises(UserError, match="--input=.*none does not exist"):
+        run(input=str(tmp_path / "none"))
+    with pytest.raises(UserError, match="--output=/proc/x.npy cannot be written"):
+        run(name="/proc/x.npy")

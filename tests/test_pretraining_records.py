@@ -159,3 +159,15 @@ def test_other_pair_tasks(alice_text, alice_vocab, tmp_path, task):
     share = manifest.statistics["train"]["label_1_share"]
     assert 0.4 < share < 0.6 if task == "nsp" else share == 0
     assert manifest.pair_task == task
+
+
+def test_each_flag_takes_its_kind_of_vocabulary(alice_text, alice_vocab, tmp_path):
+    config = make_config(alice_text, alice_vocab, tmp_path / "out")
+    words = tmp_path / "vocab.txt"
+    words.write_text("the\nof\n")
+    for file in (words, alice_vocab / "spiece.model"):
+        with pytest.raises(UserError, match=r"is no WordPiece vocabulary, which has .* \[PAD\], \[UNK\]"):
+            create_records(dataclasses.replace(config, spm_model_file=None, vocab_file=str(file)))
+    words.write_text("[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\n")
+    with pytest.raises(UserError, match="is a WordPiece vocabulary, .* pass it as --vocab_file"):
+        create_records(dataclasses.replace(config, spm_model_file=str(words)))

@@ -61,7 +61,7 @@ SANE = {"documents": 100, "sentences": 5000, "examples": 10_000, "label_1_share"
         ({"unknown_share": 0.06}, {}, "6.0% of the pieces are unknown"),
         ({"label_1_share": 0.56}, {}, "56.0% of the pairs have label 1"),
         ({"label_1_share": 0.56, "examples": 100}, {}, None),
-        ({"documents_of_one_sentence": 51}, {}, "most documents have one sentence"),
+        ({"documents_of_one_sentence": 51}, {}, "51% of the documents have one sentence"),
         ({"padding_share": 0.21}, {}, "21.0% of the positions are padding"),
         ({"documents": 2}, {"documents": 2, "files": 2}, "no document ends within a file"),
     ],

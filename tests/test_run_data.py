@@ -37,3 +37,9 @@ def test_the_description_changes_with_any_file(alice_records):
 def test_held_out_records_are_not_trained_on(alice_records):
     with pytest.raises(UserError, match="--input_file names .*eval-00000-of-00001.tfrecord, which is held out"):
         opened(alice_records, input_file=f"{alice_records}/*.tfrecord")
+
+
+def test_held_out_records_of_another_length_are_refused(alice_records):
+    golden = GOLDEN / "pretraining_records" / "alice_seq64.tfrecord"
+    with pytest.raises(UserError, match="--eval_input_file has records of max_seq_length=64, and --input_file of 32"):
+        opened(alice_records, eval_input_file=str(golden))

@@ -12,7 +12,7 @@ from backports import zstd
 from albert_tf.errors import UserError
 from albert_tf.run_config import TextConfig
 from data_prep import text_inputs
-from data_prep.text_inputs import ReadCounts, open_sources
+from data_prep.text_inputs import FileSource, ReadCounts, open_sources
 
 COMPRESS = {".gz": gzip.compress, ".bz2": bz2.compress, ".xz": lzma.compress, ".zst": zstd.compress}
 
@@ -212,3 +212,15 @@ def test_mistakes_with_tfds_are_explained(dataset, flags, message):
 def test_one_kind_of_input_must_be_given(flags):
     with pytest.raises(UserError, match="one of --input_file and --tfds_name must be given"):
         TextConfig(output_dir="", **flags)
+
+
+def test_json_lines_need_the_key_of_their_text(tmp_path):
+    (tmp_path / "a.jsonl.gz").write_bytes(b"")
+    with pytest.raises(UserError, match="a.jsonl.gz holds JSON lines by its name: --text_key must name"):
+        open_sources(TextConfig(output_dir="", input_file=str(tmp_path / "a.jsonl.gz")))
+
+
+def test_a_disk_that_fails_is_told_with_the_file():
+    with pytest.raises(OSError) as caught:
+        FileSource("/proc/self/mem").identity()
+    assert caught.value.filename == "/proc/self/mem"

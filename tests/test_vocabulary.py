@@ -70,7 +70,11 @@ def test_the_same_command_again_does_nothing_and_another_is_refused(alice_text, 
     [
         ("", 100, "the input has no text: every line is empty"),
         (" \n\t\n", 100, "the input has no text: every line is empty"),
-        ("Only a few words.\n", 5000, "--vocab_size=5000 is too large for this text; it gives at most"),
+        (
+            "Only a few words.\n",
+            5000,
+            "--vocab_size=5000 is too large .* it gives at most .* pieces: pass that or less",
+        ),
         ("".join(map(chr, range(0x4E00, 0x4F00))) + "\n", 40, "too small for this text|cannot train"),
     ],
 )
