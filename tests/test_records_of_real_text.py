@@ -58,7 +58,7 @@ def test_books_give_sane_records_without_a_warning(books):
     manifest, batch, tokenizer = books
     train = manifest.statistics["train"]
     assert manifest.statistics["warnings"] == []
-    assert not any(find_problems(batch, tokenizer).values())
+    assert not np.any(list(find_problems(batch, tokenizer).values()))
     assert 0.48 < train["label_1_share"] < 0.52
     assert abs(train["masked_share"] - 0.15) < 0.005
     for name, share in {"mask": 0.8, "unchanged": 0.1, "random": 0.1}.items():
@@ -111,7 +111,7 @@ def test_short_and_long_examples(tmp_path, length):
     create(tmp_path, f"{BOOKS}/Lewis*.txt", max_seq_length=length, dupe_factor=1)
     batch, tokenizer = load(tmp_path)
     assert batch["input_ids"].shape[1] == length
-    assert not any(find_problems(batch, tokenizer).values())
+    assert not np.any(list(find_problems(batch, tokenizer).values()))
 
 
 def test_chinese_wordpiece_masks_whole_words(tmp_path):
@@ -121,7 +121,7 @@ def test_chinese_wordpiece_masks_whole_words(tmp_path):
     manifest = create(tmp_path / "out", path, vocab_file=str(CHINESE), max_seq_length=64, document_mode="file")
     batch, tokenizer = load(tmp_path / "out")
     assert tokenizer.kind == "wordpiece" and manifest.statistics["train"]["unknown_share"] < 0.02
-    assert not any(find_problems(batch, tokenizer).values())
+    assert not np.any(list(find_problems(batch, tokenizer).values()))
     continues = np.array([piece.startswith("##") for piece in tokenizer.vocabulary])
     ids, target = restore(batch)
     joined = continues[ids[:, 1:]] & (ids[:, :-1] != tokenizer.cls_id) & (ids[:, :-1] != tokenizer.sep_id)
@@ -164,7 +164,7 @@ def test_nasty_text_passes_through(tmp_path, folder, mode):
         dupe_factor=1,
     )
     batch, tokenizer = load(tmp_path)
-    assert not any(find_problems(batch, tokenizer).values())
+    assert not np.any(list(find_problems(batch, tokenizer).values()))
     read = manifest.statistics["input"]
     assert read["lines_with_invalid_bytes"] > 0 or folder in ("corpus_xx/udhr", "corpus_en/gutenberg_raw")
 

@@ -95,7 +95,7 @@ def test_headers_are_checked_before_anything_starts(tmp_path):
         reader(write(tmp_path / "t.csv", ""))
     with pytest.raises(UserError, match="needs columns, and .* is read as plain lines"):
         reader(write(tmp_path / "t.txt", "a\n"), pair_column="b")
-    with pytest.raises(FileNotFoundError):
+    with pytest.raises(UserError, match="--input=.*absent.txt does not exist"):
         reader(tmp_path / "absent.txt")
 
 
