@@ -29,6 +29,8 @@ WINDOW = 8192  # texts that are sorted together
 
 _BATCH_TOKENS = 1024  # products of more rows are hardly faster, and their activations leave the cache
 _BATCH_OVERHEAD = 64  # what another batch costs, in tokens
+# Few sizes, since oneDNN keeps memory for every shape that it has met.
+_BATCH_SIZES = np.array(sorted(factor * 2**power for factor in (1, 3) for power in range(10)))
 
 Item = TypeVar("Item")
 Answer = Callable[
@@ -115,13 +117,13 @@ class Engine:
 def plan_batches(lengths: np.ndarray, *, max_tokens: int) -> list[slice]:
     """Cuts texts of falling `lengths` into batches, so that padding and the number of batches cost least together.
 
-    A batch holds at most `max_tokens` tokens, padding included, or one text.
+    A batch holds one text, or as many as one of `_BATCH_SIZES` with at most `max_tokens` tokens, padding included.
     """
     count = len(lengths)
     best = np.zeros(count + 1)  # the least cost of the texts before each place
     begin = np.zeros(count + 1, int)  # where the last batch of that plan begins
     for end in range(1, count + 1):
-        starts = np.arange(max(0, end - max(1, max_tokens // lengths[end - 1])), end)
+        starts = end - _BATCH_SIZES[_BATCH_SIZES <= end]
         tokens = (end - starts) * lengths[starts]
         allowed = (tokens <= max_tokens) | (starts == end - 1)
         costs = np.where(allowed, best[starts] + tokens + _BATCH_OVERHEAD, np.inf)

@@ -91,11 +91,14 @@ def test_batches_hold_all_texts_within_the_budget_and_cost_no_more_than_a_greedy
     lengths = np.sort(lengths)[::-1]
     batches = plan_batches(lengths, max_tokens=max_tokens)
     assert [i for batch in batches for i in range(batch.start, batch.stop)] == list(range(len(lengths)))
+    sizes = engine_module._BATCH_SIZES
     for batch in batches:
+        assert len(lengths[batch]) in sizes
         assert len(lengths[batch]) == 1 or lengths[batch].max() * len(lengths[batch]) <= max_tokens
     greedy, start = [], 0
     while start < len(lengths):
-        greedy.append(slice(start, start + max(1, max_tokens // lengths[start])))
+        most = min(max(1, max_tokens // lengths[start]), len(lengths) - start)
+        greedy.append(slice(start, start + sizes[sizes <= most].max()))
         start = greedy[-1].stop
     assert cost(lengths, batches) <= cost(lengths, greedy)
 
