@@ -1,7 +1,7 @@
 """ALBERT against BERT on a CPU: the table, the plot and the checks of CPU.md.
 
     PYTHONPATH=. python tests/benchmarks/bench_albert_bert.py --data_dir=GLUE --spm_model_file=spiece.model \
-        [--plot=cpu_latency.png] [--models=tiny,small,base,large,xlarge,xxlarge,bert-base,bert-large]
+        [--plot=cpu_latency.png] [--models='tiny;small;base;large;xlarge'] [--results=figures.json]
 
 Every model is this project's encoder with random weights (seed 0) in the inference engine, in a process of its own; the
 BERT shapes are the ALBERT ones with sharing `none` and E = H. Latency: pooled output of one input, median. Throughput:
@@ -224,6 +224,7 @@ def draw(results: dict, path: Path) -> None:
         axes.plot(LENGTHS, milliseconds, marker="o", linestyle="--" if name in BERT else "-", label=label)
     axes.set(xscale="log", yscale="log", xlabel="tokens", ylabel="milliseconds", title="One input on 2 cores, bfloat16")
     axes.set_xticks(LENGTHS, LENGTHS)
+    axes.minorticks_off()
     axes.grid(alpha=0.3, which="both")
     axes.legend(ncols=2)
     figure.tight_layout()
