@@ -1,9 +1,9 @@
 """The forward pass for inference: functions of plain TensorFlow ops over constants, made from weights.
 
 They compute what `AlbertWithHeads` computes, and are faster than it on a CPU. Weights are constants of the graph, cast
-once, so that oneDNN packs each of them once; query, key and value are one product; ops stand in the form that
-TensorFlow's remapper fuses (product, bias and GELU or residual; LayerNorm). Layers that share weights are one loop.
-Where an answer needs only [CLS], the last layer computes only that.
+once, so that oneDNN packs each of them once (the kernels of xxlarge are inputs of it); query, key and value are one
+product; ops stand in the form that TensorFlow's remapper fuses (product, bias and GELU or residual; LayerNorm). Layers
+that share weights are one loop. Where an answer needs only [CLS], the last layer computes only that.
 
 TensorFlow's remapper gives every LayerNorm that it fuses the epsilon 0.001 (measured on 2.20), whatever the graph says,
 and ALBERT's is 1e-12. Hidden states are therefore carried times 2^15, which is exact, and folded into the weights: at
@@ -25,6 +25,9 @@ from albert_tf.weight_maps import LABEL_HEADS, SENTENCE_ORDER, TOKEN_CLASSIFICAT
 
 POOLED, MEAN, CLS = "pooled_embedding", "mean_embedding", "cls_embedding"
 EMBEDDINGS = (POOLED, MEAN, CLS)
+
+# TensorFlow copies the constants of a graph many times over (18 GB for xxlarge), so larger kernels are inputs of it.
+_LARGEST_CONSTANT = 20_000_000
 
 _SCALE = 2.0**15  # of hidden states and of the sum of embeddings
 
@@ -189,7 +192,14 @@ def _kernel_and_bias(
 
 
 def _dense(inputs: tf.Tensor, kernel: np.ndarray, bias: np.ndarray, *, dtype: tf.DType) -> tf.Tensor:
-    return tf.nn.bias_add(tf.matmul(inputs, tf.constant(kernel, dtype)), tf.constant(bias, dtype))
+    bias = tf.constant(bias, dtype)
+    if kernel.size <= _LARGEST_CONSTANT:
+        return tf.nn.bias_add(tf.matmul(inputs, tf.constant(kernel, dtype)), bias)
+    with tf.init_scope():
+        kernel = tf.constant(kernel, dtype)
+    product = tf.matmul(inputs, kernel)
+    # A shape that keeps the bias out of the product: oneDNN's fused one is slower with a kernel that is not constant.
+    return tf.nn.bias_add(product[None], bias)[0]
 
 
 def _layer_norm(inputs: tf.Tensor, weights: Weights, scope: str, *, dtype: tf.DType) -> tf.Tensor:

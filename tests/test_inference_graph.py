@@ -4,6 +4,7 @@ import numpy_albert
 import pytest
 import tensorflow as tf
 
+from albert_tf import inference_graph
 from albert_tf.heads import AlbertWithHeads
 from albert_tf.inference_graph import CLS, MEAN, POOLED, answer_function
 
@@ -23,8 +24,10 @@ def inputs_of(config):
     return batch, (batch["input_ids"], batch["segment_ids"], tf.constant(lengths))
 
 
+@pytest.mark.parametrize("largest_constant", [0, inference_graph._LARGEST_CONSTANT])
 @pytest.mark.parametrize("changes", PLANS, ids=str)
-def test_embeddings_are_those_of_the_oracle(changes):
+def test_embeddings_are_those_of_the_oracle(changes, largest_constant, monkeypatch):
+    monkeypatch.setattr(inference_graph, "_LARGEST_CONSTANT", largest_constant)
     config = checks.tiny_config(**changes)
     weights = checks.randomize(AlbertWithHeads(config, heads=()))
     batch, inputs = inputs_of(config)
