@@ -123,7 +123,7 @@ def plan_batches(lengths: np.ndarray, *, max_tokens: int) -> list[slice]:
     best = np.zeros(count + 1)  # the least cost of the texts before each place
     begin = np.zeros(count + 1, int)  # where the last batch of that plan begins
     for end in range(1, count + 1):
-        starts = end - _BATCH_SIZES[_BATCH_SIZES <= end]
+        starts = end - _BATCH_SIZES[end >= _BATCH_SIZES]
         tokens = (end - starts) * lengths[starts]
         allowed = (tokens <= max_tokens) | (starts == end - 1)
         costs = np.where(allowed, best[starts] + tokens + _BATCH_OVERHEAD, np.inf)
