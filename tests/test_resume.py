@@ -71,7 +71,7 @@ def compare(make_config, tmp_path, *, kills, **settings):
 
 
 def test_a_run_killed_three_times_ends_with_the_bits_of_one_that_was_not(make_config, tmp_path):
-    report = compare(make_config, tmp_path, kills=3, num_train_steps=1000, save_checkpoints_steps=50)
+    report = compare(make_config, tmp_path, kills=3, num_train_steps=600, save_checkpoints_steps=50)
     assert 0 < report["steps"][0] < report["steps"][-1]
 
 
