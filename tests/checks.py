@@ -1,6 +1,7 @@
 """Checks and small helpers that several test files use."""
 
 import numpy as np
+import numpy_albert
 import tensorflow as tf
 
 from albert_tf.checkpoints import named_variables
@@ -85,3 +86,17 @@ def save_run_directory(directory, model: AlbertWithHeads, tokenizer: Tokenizer) 
     model.config.save(directory / "albert_config.json")
     tokenizer.save(directory / "tokenizer")
     tf.train.Checkpoint(weights=named_variables(model)).write(str(directory / "model.ckpt-7"))
+
+
+def oracle_outputs(config: AlbertConfig, weights: dict[str, np.ndarray], batch: dict[str, tf.Tensor]) -> dict:
+    """Returns what the independent NumPy implementation computes."""
+    return numpy_albert.forward(
+        weights,
+        {name: tensor.numpy() for name, tensor in batch.items()},
+        num_layers=config.num_hidden_layers,
+        num_groups=config.num_hidden_groups,
+        inner_group_num=config.inner_group_num,
+        heads=config.num_attention_heads,
+        activation=config.hidden_act,
+        mode=config.parameter_sharing,
+    )

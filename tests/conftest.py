@@ -6,10 +6,14 @@ from pathlib import Path
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 
+import hypothesis
 import pytest
 import tensorflow as tf
 
 from albert_tf.tokenizer import SentencePieceTokenizer
+
+hypothesis.settings.register_profile("any machine", deadline=None)  # a busy one is slow, not wrong
+hypothesis.settings.load_profile("any machine")
 
 # Four CPU devices, so that replicas can be compared with one. Must come before TensorFlow sets its devices up.
 tf.config.set_logical_device_configuration(

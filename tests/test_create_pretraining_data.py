@@ -88,7 +88,16 @@ def test_help_needs_neither_tensorflow_nor_a_second():
 def start_books(directory, *flags):
     command = [sys.executable, SCRIPT, f"--input_file={BOOKS}/*.txt", f"--spm_model_file={MODEL}",
                f"--output_dir={directory}", "--document_mode=heading", "--sentence_split=prose", *flags]  # fmt: skip
-    return subprocess.Popen(command, cwd=ROOT, stderr=subprocess.PIPE, text=True, start_new_session=True)
+    return subprocess.Popen(
+        command,
+        cwd=ROOT,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+        preexec_fn=lambda: signal.signal(
+            signal.SIGINT, signal.default_int_handler
+        ),  # a job in the background ignores it
+    )
 
 
 def wait_for(condition):

@@ -85,7 +85,7 @@ def test_an_answer_that_the_model_has_no_head_for_is_refused(engine, run_directo
         load_engine(run_directory, max_seq_length=64)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.lists(st.integers(2, 40), min_size=1, max_size=30), st.integers(20, 200))
 def test_batches_hold_all_texts_within_the_budget_and_cost_no_more_than_a_greedy_plan(lengths, max_tokens):
     lengths = np.sort(lengths)[::-1]

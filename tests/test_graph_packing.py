@@ -24,7 +24,7 @@ def expected_row(first, second, *, max_seq_length):
     return [CLS, *first, SEP, *tail], [0] * (len(first) + 2) + [1] * len(tail)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(st.lists(st.tuples(ids, ids), max_size=4), st.integers(8, 40))
 def test_rows_are_those_of_the_original(pairs, max_seq_length):
     first, second = (

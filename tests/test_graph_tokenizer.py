@@ -67,7 +67,7 @@ def test_every_assigned_character_agrees(key):
 
 
 @EVERY_PAIR
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(text=st.text(st.characters(codec="utf-8", exclude_categories=["Cn"]) | st.sampled_from("a\u03a3. \u4e2d1")))
 def test_any_text_agrees(key, text):
     compare([text], key)

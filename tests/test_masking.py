@@ -46,7 +46,7 @@ def words_of(ids, length):
     return words
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(
     seed=st.integers(0, 10**6),
     prob=st.sampled_from([0.0, 0.05, 0.15, 0.5]),

@@ -1,7 +1,7 @@
 import re
 import unicodedata
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from albert_tf.normalization import (
@@ -45,7 +45,6 @@ def test_an_empty_span_stands_before_the_next_character_or_at_the_end():
     assert [aligned.span(i, i) for i in range(3)] == [(1, 1), (2, 2), (3, 3)]
 
 
-@settings(deadline=None)
 @given(st.text())
 def test_collapsed_spaces_are_those_of_split(text):
     aligned = AlignedText.of(text).collapse_spaces()
@@ -54,7 +53,6 @@ def test_collapsed_spaces_are_those_of_split(text):
         assert source.isspace() if character == " " else source == character
 
 
-@settings(deadline=None)
 @given(st.text())
 def test_steps_give_the_same_text_with_and_without_alignment(text):
     aligned = AlignedText.of(text)

@@ -26,7 +26,7 @@ def token_documents(unit):
     return np.searchsorted(ends, np.arange(len(unit.tokens)), side="right")
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(documents_strategy, st.integers(8, 80), st.integers(0, 5), st.integers(0, 1000))
 def test_sentence_order_pairs_are_consecutive_text_of_one_document(documents, length, pass_index, seed):
     unit, pairs = pairs_of(documents, length=length, pass_index=pass_index, seed=seed)
@@ -41,7 +41,7 @@ def test_sentence_order_pairs_are_consecutive_text_of_one_document(documents, le
         assert any(end in ends for end in range(first_end, second_start + 1))
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(documents_strategy)
 def test_without_truncation_every_sentence_of_longer_documents_is_used(documents):
     unit, pairs = pairs_of(documents, length=2000, short=0.0)
@@ -80,7 +80,7 @@ def test_short_targets_are_drawn_per_document_and_pass():
     assert abs(np.mean(short) - 0.1) < 0.03
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(st.integers(1, 60), st.integers(1, 60), st.integers(8, 60))
 def test_truncation_takes_from_the_longer_segment_as_one_by_one_removal_would(la, lb, length):
     unit, pairs = pairs_of([[la, lb]], length=length, short=0.0)

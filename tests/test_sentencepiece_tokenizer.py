@@ -59,7 +59,7 @@ def test_literal_control_pieces_in_text_are_ordinary_text(english_tokenizer, lit
         assert not {0, 2, 3, 4} & set(tokenizer.encode(literal))
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(st.text())
 def test_no_text_makes_a_control_id(english_tokenizer, text):
     ids = english_tokenizer.encode(text)

@@ -99,7 +99,7 @@ def test_headers_are_checked_before_anything_starts(tmp_path):
         reader(tmp_path / "absent.txt")
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 @given(st.lists(st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\n\r\t")), min_size=1),
        st.integers(0, 20))  # fmt: skip
 def test_reading_from_the_end_of_any_row_gives_the_rest(tmp_path_factory, texts, place):

@@ -143,7 +143,7 @@ def test_offsets_are_right_on_every_golden_string(name):
 
 
 @pytest.mark.parametrize("name", TOKENIZERS)
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(
     text=st.text(
         st.one_of(st.characters(), st.sampled_from(" \n\u00bd\ufb01\u0301\u200b\u00ad\x01e\u03a3\u0130\u4e2d\ud55c."))

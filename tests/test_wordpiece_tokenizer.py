@@ -79,7 +79,7 @@ def test_normalised_text_is_words_between_single_spaces(chinese):
     )
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(st.text(st.characters()))
 def test_no_text_makes_a_special_id_and_the_cache_changes_nothing(chinese, text):
     ids = chinese.encode(text)
