@@ -125,8 +125,9 @@ class TrainLoop:
             self.checkpoints.note_evaluation(metrics["loss"])
 
     def evaluation_is_missing(self) -> bool:
-        """Returns whether any worker finds no evaluation of the current step."""
-        return Agreement(self.strategy).any(self.log.last("eval", self.step) is None)
+        """Returns whether the chief, which wrote them, finds no evaluation of the current step."""
+        # Another worker may look before the line is written, or see the chief's files late.
+        return bool(Agreement(self.strategy).chiefs(int(self.log.last("eval", self.step) is None)))
 
     @property
     def step(self) -> int:

@@ -232,7 +232,7 @@ def test_a_checkpoint_that_diverges_at_once_again_is_set_aside_for_the_one_befor
     assert_same_bits(run, other)
 
 
-def test_workers_compare_what_they_went_back_to_and_agree_on_a_missing_evaluation(tmp_path, monkeypatch):
+def test_workers_compare_what_they_went_back_to_and_the_chief_knows_a_missing_evaluation(tmp_path, monkeypatch):
     compared = []
     monkeypatch.setattr(Agreement, "check_equal", lambda self, value, what: compared.append((value, what)))
     run = Run(tmp_path, steps=6, max_rollbacks=1)
@@ -242,8 +242,11 @@ def test_workers_compare_what_they_went_back_to_and_agree_on_a_missing_evaluatio
     assert loop.evaluation_is_missing()
     loop.log.write("eval", 6, {"loss": 1.0})
     assert not loop.evaluation_is_missing()
-    monkeypatch.setattr(Agreement, "any", lambda self, value: True)  # another worker does not see it
+    monkeypatch.setattr(Agreement, "chiefs", lambda self, value: 1)  # this worker sees it, the chief does not
     assert loop.evaluation_is_missing()
+    monkeypatch.setattr(Agreement, "chiefs", lambda self, value: 0)
+    (tmp_path / "metrics.jsonl").unlink()
+    assert not loop.evaluation_is_missing()
 
 
 def test_after_its_last_rollback_a_run_stops_with_what_to_try(tmp_path):
