@@ -29,7 +29,7 @@ lint: .venv/.dev
 	$(BIN)/mypy
 
 test: lint
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest --numprocesses=2 --dist=loadfile
 
 clean:
 	rm -rf .venv runs
