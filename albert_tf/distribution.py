@@ -77,6 +77,14 @@ def _probe(tpu: str) -> None:
             raise UserError(f"--tpu={tpu}: {address} cannot be reached ({error})") from None
 
 
+def file_device(strategy: tf.distribute.Strategy) -> str | None:
+    """Returns the device that reads and writes checkpoints; None means that of each variable.
+
+    The variables of a remote TPU lie on its host, whose disk is not the one that --output_dir means.
+    """
+    return "/job:localhost" if isinstance(strategy, tf.distribute.TPUStrategy) else None
+
+
 def resolve_precision(precision: str, strategy: tf.distribute.Strategy) -> str:
     """Returns float32 or bfloat16; `auto` means bfloat16 on TPUs, on GPUs from compute capability 8.0, and on CPUs
     with bfloat16 instructions."""

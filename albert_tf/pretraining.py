@@ -95,6 +95,7 @@ def _prepare(
             state=trainee.state,
             keep=config.keep_checkpoint_max,
             writes=writes,
+            file_device=distribution.file_device(strategy),
         )
         if not checkpoints.restore_latest():
             _initialize(config, trainee, data)

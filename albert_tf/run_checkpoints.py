@@ -26,7 +26,10 @@ _FILE = re.compile(rf"{re.escape(CHECKPOINT_NAME)}-(\d+)[._].+")
 
 
 class RunCheckpoints:
-    """The checkpoints in one output directory. Of several workers only the chief (`writes`) changes the directory."""
+    """The checkpoints in one output directory. Of several workers only the chief (`writes`) changes the directory.
+
+    `file_device` reads and writes them; None: the host of each variable.
+    """
 
     def __init__(
         self,
@@ -37,12 +40,14 @@ class RunCheckpoints:
         state: Mapping[str, tf.Variable],
         keep: int,
         writes: bool = True,
+        file_device: str | None = None,
     ) -> None:
         self._directory = directory
         self._global_step = state["global_step"]
         self._checkpoint = tf.train.Checkpoint(weights=dict(variables), slots=dict(optimizer.slots), **state)
         self._keep = keep
         self._writes = writes
+        self._options = tf.train.CheckpointOptions(experimental_io_device=file_device)
         self._in_force: int | None = None
 
     def save(self) -> None:
@@ -55,7 +60,7 @@ class RunCheckpoints:
             return
         prefix = self._prefix(step)
         try:
-            self._checkpoint.write(str(prefix))
+            self._checkpoint.write(str(prefix), self._options)
             for file in (*self._files(step), self._directory):
                 _flush_to_disk(file)
             self._in_force = step
@@ -88,7 +93,7 @@ class RunCheckpoints:
                 self._set_aside([doubted], prefix=DIVERGED_PREFIX)
         for step in reversed(steps):
             try:
-                self._checkpoint.read(str(self._prefix(step))).assert_consumed()
+                self._checkpoint.read(str(self._prefix(step)), self._options).assert_consumed()
             except (AssertionError, ValueError) as error:
                 raise UserError(
                     f"{self._prefix(step)} does not fit this model ({first_line(error)}); choose another --output_dir"

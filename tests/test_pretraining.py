@@ -3,14 +3,16 @@ import json
 import logging
 import os
 import shutil
+import socket
 import subprocess
+import sys
 from pathlib import Path
 
 import checks
 import numpy as np
 import pytest
 import tensorflow as tf
-from conftest import GOLDEN
+from conftest import GOLDEN, ROOT
 
 from albert_tf import pretraining
 from albert_tf.conversion import convert
@@ -222,6 +224,36 @@ def test_a_disk_that_fills_up_ends_in_a_sentence_and_the_run_goes_on(make_config
         assert saved_steps(disk / "run") == list(range(1, 13))
     finally:
         subprocess.run(["umount", "--lazy", disk], check=True)
+
+
+_SERVER = "import sys, tensorflow as tf\ntf.distribute.Server({'worker': [sys.argv[1]]}, job_name='worker').join()"
+
+
+@pytest.mark.slow
+def test_a_remote_accelerator_takes_the_same_steps_and_all_files_are_written_here(make_config, tmp_path):
+    here, there = tmp_path / "here", tmp_path / "there"
+    here.mkdir()
+    there.mkdir()
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        address = f"127.0.0.1:{free.getsockname()[1]}"
+    # The server, in a directory of its own, would write the relative --output_dir there.
+    server = subprocess.Popen([sys.executable, "-c", _SERVER, address], cwd=there, stderr=subprocess.DEVNULL)
+    local = make_config(num_train_steps=6, save_checkpoints_steps=3)
+    settings = json.dumps({**dataclasses.asdict(local), "output_dir": "run"})
+    try:
+        for _ in range(2):
+            for file in here.glob("run/model.ckpt-6.*"):  # the second time goes on from step 3
+                file.unlink()
+            remote = [sys.executable, ROOT / "tests" / "remote_run.py", address, settings]
+            assert subprocess.run(remote, cwd=here, timeout=120).returncode == 0
+    finally:
+        server.kill()
+        server.wait()
+    pretrain(local)
+    assert not list(there.iterdir())
+    ours, theirs = checks.read_weights(local.output_dir), checks.read_weights(here / "run")
+    for name, value in ours.items():
+        assert np.abs(value - theirs[name]).max() < 1e-6, name
 
 
 def test_two_processes_do_not_train_into_one_directory(make_config, tmp_path):
