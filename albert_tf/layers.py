@@ -180,9 +180,7 @@ class SelfAttention(keras.layers.Layer):
         flat = tf.reshape(tf.cast(hidden, self.compute_dtype), [-1, self.hidden_size])
         heads = [*shape[:2], 3, self.num_heads, self.hidden_size // self.num_heads]
         product = tf.matmul(flat, in_kernel)
-        if (
-            training
-        ):  # a shape that keeps the bias out of the product: oneDNN's fused one is slower with a variable kernel
+        if training:  # keeps the bias out of the product: oneDNN's fused one is slower where the kernel varies
             product = tf.reshape(product, [*shape[:2], 3 * self.hidden_size])
         split = tf.reshape(fused_ops.add_bias(product, in_bias), heads)
         query, key, value = tf.unstack(tf.transpose(split, (2, 0, 3, 1, 4)))

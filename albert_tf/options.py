@@ -1,7 +1,6 @@
 """Dataclass fields that are flags, and the bounds of their values."""
 
 import dataclasses
-import math
 from typing import Any
 
 from albert_tf.errors import UserError
@@ -29,10 +28,14 @@ def longest_input_option() -> Any:
     return option("Longest input in tokens, [CLS] and [SEP] included. Unset: the model's positions.", default=None)
 
 
-def require(config: Any, name: str, *, at_least: float, at_most: float = math.inf) -> None:
+_LARGEST = 2**63 - 1  # of TensorFlow's integers
+
+
+def require(config: Any, name: str, *, at_least: float, at_most: float = _LARGEST) -> None:
     """Raises UserError unless the field is None or within the bounds."""
     value = getattr(config, name)
     if value is None or at_least <= value <= at_most:
         return
-    bounds = f"at least {at_least}" if at_most == math.inf else f"from {at_least} to {at_most}"
+    unbounded = at_most == _LARGEST and not value > at_most
+    bounds = f"at least {at_least}" if unbounded else f"from {at_least} to {at_most}"
     raise UserError(f"--{name} must be {bounds}; received {value}")

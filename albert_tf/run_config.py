@@ -310,6 +310,8 @@ class PretrainConfig:
                 f"--init_output_bias={self.init_output_bias} and --init_checkpoint exclude each other: "
                 "the checkpoint has an output bias"
             )
+        if self.do_lower_case is not None and self.spm_model_file is None:
+            raise UserError("--do_lower_case needs --spm_model_file; a manifest beside the records says it by itself")
         if (self.tpu_zone or self.gcp_project) and self.tpu is None:
             raise UserError("--tpu_zone and --gcp_project need --tpu=NAME")
 

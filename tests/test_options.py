@@ -1,4 +1,5 @@
 import dataclasses
+import math
 
 import pytest
 
@@ -27,3 +28,9 @@ def test_bounds_are_stated_with_what_was_received():
         require(Example("a", 1), "count", at_least=2)
     with pytest.raises(UserError, match="--count must be from 2 to 3; received 4"):
         require(Example("a", 4), "count", at_least=2, at_most=3)
+    with pytest.raises(UserError, match=r"--count must be from 0 to 9223372036854775807; received 9223372036854775808"):
+        require(Example("a", 2**63), "count", at_least=0)
+    with pytest.raises(UserError, match="received inf"):
+        require(Example("a", math.inf), "count", at_least=0)
+    with pytest.raises(UserError, match="--count must be at least 0; received nan"):
+        require(Example("a", math.nan), "count", at_least=0)

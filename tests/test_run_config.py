@@ -40,6 +40,7 @@ def test_predictions_default_to_what_the_probability_needs(length, predictions):
         (lambda: PretrainConfig(**PRETRAIN, max_loss_jump=1.0), "--max_loss_jump must be at least 1.1; received 1.0"),
         (lambda: PretrainConfig(**PRETRAIN, do_eval=True), "--do_eval needs --eval_input_file"),
         (lambda: PretrainConfig(**{**PRETRAIN, "input_file": None}), "--input_file must be given to train"),
+        (lambda: PretrainConfig(**PRETRAIN, do_lower_case=True), "--do_lower_case needs --spm_model_file; a manifest"),
         (lambda: PretrainConfig(**PRETRAIN, tpu_zone="a"), "--tpu_zone and --gcp_project need --tpu=NAME"),
         (lambda: PretrainConfig(**PRETRAIN, init_checkpoint="a", init_output_bias="unigram"), "exclude each other"),
         (lambda: PretrainConfig(**PRETRAIN, train_batch_size=0), "--train_batch_size must be at least 1; received 0"),
