@@ -110,16 +110,15 @@ def test_labels_of_tokens_and_sentence_order(run, tmp_path_factory, alice_vocab)
     assert order[0] == "line\tin_order_probability" and 0 < float(order[1].split("\t")[1]) < 1
 
 
-def test_an_export_gives_the_same_embeddings_and_the_same_judgement_of_order(run, run_directory, tmp_path_factory):
-    target = export_saved_model(open_checkpoint(run_directory), output_dir=tmp_path_factory.mktemp("e"), version=1)
-    from_export = np.load(run(saved_model_dir=str(target.parent), answer="mean_embedding"))
-    from_checkpoint = np.load(run(name="b.npy", answer="mean_embedding"))
+def test_an_export_gives_the_same_embeddings_and_the_same_judgement_of_order(run, served_checkpoint, exported):
+    from_export = np.load(run(saved_model_dir=str(exported.parent), answer="mean_embedding"))
+    from_checkpoint = np.load(run(name="b.npy", checkpoint=str(served_checkpoint), answer="mean_embedding"))
     assert np.abs(from_export - from_checkpoint).max() < 1e-5
-    compare_answers(run, run_directory, target, answer="sentence_order")
+    compare_answers(run, served_checkpoint, exported, answer="sentence_order")
     with pytest.raises(
         UserError, match=r"cannot give it; it gives pooled_embedding, .*, cls_embedding, sentence_order"
     ):
-        run(name="c.jsonl", saved_model_dir=str(target), answer="token_classification")
+        run(name="c.jsonl", saved_model_dir=str(exported), answer="token_classification")
 
 
 @pytest.mark.slow

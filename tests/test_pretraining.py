@@ -57,6 +57,14 @@ def test_a_run_leaves_what_it_promises_and_its_repetition_says_done(make_config,
     assert pretrain(config) == 0
     again = capsys.readouterr()
     assert again.out == summary and (run / "metrics.jsonl").read_text() == before
+    # Its export is not taken for that of another run.
+    other = dataclasses.replace(config, output_dir=str(tmp_path / "other"), random_seed=7, num_train_steps=2)
+    with pytest.raises(UserError, match="exists, and this run is not at its end"):  # before hours of training
+        pretrain(other)
+    assert not (tmp_path / "other").exists()
+    pretrain(dataclasses.replace(other, export_dir=None))
+    with pytest.raises(UserError, match="holds the export of another checkpoint"):
+        pretrain(other)
 
 
 def test_the_unigram_cross_entropy_is_that_of_the_masked_tokens(make_config, alice_records, tmp_path):
@@ -343,18 +351,6 @@ def test_a_vocabulary_of_another_size_is_refused(make_config, tmp_path):
     with pytest.raises(UserError, match="vocab_size=700, and the tokenizer of the records has 600 pieces"):
         pretrain(config)
     assert not (tmp_path / "run").exists()
-
-
-def test_an_export_of_another_checkpoint_is_not_taken_for_this_one(make_config, tmp_path):
-    pretrain(make_config(export_dir=str(tmp_path / "export"), num_train_steps=2))
-    other = {"export_dir": str(tmp_path / "export"), "output_dir": str(tmp_path / "b"), "num_train_steps": 2}
-    other |= {"random_seed": 7}
-    with pytest.raises(UserError, match="exists, and this run is not at its end"):  # before hours of training
-        pretrain(make_config(**other))
-    assert not (tmp_path / "b").exists()
-    pretrain(make_config(**{**other, "export_dir": None}))
-    with pytest.raises(UserError, match="holds the export of another checkpoint"):
-        pretrain(make_config(**other))
 
 
 def test_precision_is_resolved_once_and_kept(make_config, monkeypatch):
