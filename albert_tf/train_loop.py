@@ -138,6 +138,7 @@ class TrainLoop:
         """Goes back to a checkpoint; returns its step. The data in between will be skipped."""
         diverged_step = step + diverged.good_steps + 1
         newest = self.checkpoints.newest_step()
+        agree.check_equal(newest or 0, what="checkpoints")  # before one of them ends, or sets a checkpoint aside
         self.guard.check_rollback_allowed(diverged_step, reason=diverged.reason, newest_step=newest)
         doubted = newest if self.guard.doubts_checkpoint(newest, diverged_step=diverged_step) else None
         self.checkpoints.restore_latest(doubted=doubted)

@@ -204,8 +204,9 @@ def losses_of(rows: np.ndarray, objective: Objective) -> np.ndarray:
     """Returns the minimised loss of each step, float64 [steps], from the rows of the inner loop."""
     count = len(objective.metric_names)
     sums, weights = rows[:, :count].astype(np.float64), rows[:, count : 2 * count].astype(np.float64)
-    means = np.divide(sums, weights, out=np.zeros_like(sums), where=weights != 0)
-    return means @ np.array(objective.loss_mask)
+    with np.errstate(invalid="ignore"):  # infinity / infinity: the guard against divergence sees that it is no number
+        means = np.divide(sums, weights, out=np.zeros_like(sums), where=weights != 0)
+        return means @ np.array(objective.loss_mask)
 
 
 def gradient_norms_of(rows: np.ndarray, objective: Objective) -> np.ndarray:

@@ -238,7 +238,7 @@ def test_workers_compare_what_they_went_back_to_and_the_chief_knows_a_missing_ev
     run = Run(tmp_path, steps=6, max_rollbacks=1)
     loop = run.loop(make_dataset=poisoned(run, [4]))
     loop.train()
-    assert compared == [(3, "checkpoints")]
+    assert compared == [(3, "checkpoints"), (3, "checkpoints")]  # the newest, and the one gone back to
     assert loop.evaluation_is_missing()
     loop.log.write("eval", 6, {"loss": 1.0})
     assert not loop.evaluation_is_missing()
