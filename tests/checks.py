@@ -41,6 +41,16 @@ def read_weights(path) -> dict[str, np.ndarray]:
     return {name: opened.read(name) for name in opened.shapes}
 
 
+def assert_same_checkpoints(one, other) -> None:
+    """Checks that the last checkpoints of two runs hold the same bits: weights, slots, state."""
+    expected, actual = (tf.train.load_checkpoint(tf.train.latest_checkpoint(path)) for path in (one, other))
+    names = [name for name in expected.get_variable_to_shape_map() if not name.startswith("_")]
+    assert set(expected.get_variable_to_shape_map()) == set(actual.get_variable_to_shape_map())
+    for name in names:
+        value = expected.get_tensor(name)
+        assert np.array_equal(value, actual.get_tensor(name), equal_nan=value.dtype.kind == "f"), name
+
+
 def random_batch(config: AlbertConfig, *, batch: int = 4, length: int = 12, predictions: int = 3, seed: int = 0):
     """Returns a batch of the record contract, as tensors, in which rows are padded differently."""
     rng = np.random.default_rng(seed)
