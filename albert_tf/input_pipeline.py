@@ -112,7 +112,8 @@ def _record_lengths(record: bytes, file: Path, features: Sequence[RecordFeature]
 def training_dataset(records: Records, *, batch_size: int, seed: int, start_step: int, rows: slice) -> tf.data.Dataset:
     """Returns these rows of endless batches of `batch_size` (global), from where `start_step` steps lead to.
 
-    Each epoch reads the files in another order, several at once, through a shuffle buffer.
+    Each epoch reads the files in another order, several at once, through a shuffle buffer. TensorFlow's global seed
+    takes part in the order; a run sets it to its own.
     """
     paths = [str(path) for path in records.files]
     start_epoch, start = divmod(start_step * batch_size, records.num_examples)
