@@ -1,5 +1,6 @@
 """Examples to shards: workers spill them unsorted, then each shard is put in random order and renamed into place."""
 
+import io
 import os
 from collections.abc import Sequence
 from pathlib import Path
@@ -77,8 +78,10 @@ class SpillWriter:
         index["offset"] = np.cumsum(index["length"], dtype=np.int64) - index["length"]
         with whole_file(self._path.with_suffix(".index")) as temporary:
             index[np.argsort(index["shard"], kind="stable")].tofile(temporary)
-        with whole_file(self._path.with_suffix(".npz")) as temporary, open(temporary, "wb") as stream:
-            np.savez(stream, allow_pickle=False, **results)
+        packed = io.BytesIO()  # a ZIP file on a full disk complains again when it is collected
+        np.savez(packed, **results)
+        with whole_file(self._path.with_suffix(".npz")) as temporary:
+            temporary.write_bytes(packed.getbuffer())
 
 
 def committed_results(directory: Path, unit_number: int) -> dict[str, np.ndarray] | None:
