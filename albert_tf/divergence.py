@@ -42,6 +42,8 @@ class DivergenceGuard:
         self._max_rollbacks = max_rollbacks
         self._writes = writes
         self._losses: collections.deque[float] = collections.deque(maxlen=STATE_SIZE)
+        if not step and writes:
+            self._path.unlink(missing_ok=True)  # of a run whose checkpoints were deleted
         recorded = read_json(self._path, what="record of rollbacks") if self._path.exists() and step else []
         # In order of time; those after the last one that led to `step` or before it are undone.
         while recorded and recorded[-1]["restored_step"] > step:

@@ -23,14 +23,15 @@ def expand_globs(patterns: str, *, flag: str) -> list[Path]:
     items = [item.strip() for item in patterns.split(",") if item.strip()]
     if not items:
         raise UserError(f"{flag} must name at least one file; received {patterns!r}")
-    found: set[str] = set()
+    found: dict[str, str] = {}  # by what a path leads to, so that a file is taken once
     for item in items:
         matches = [item] if os.path.isfile(item) else [path for path in glob.glob(item) if os.path.isfile(path)]
         if not matches:
             reason = "is a directory; add /* to read its files" if os.path.isdir(item) else "matches no file"
             raise UserError(f"{flag}: {item!r} {reason} (working directory {os.getcwd()})")
-        found.update(matches)
-    return [Path(path) for path in sorted(found)]
+        for path in sorted(matches):
+            found.setdefault(os.path.realpath(path), path)
+    return [Path(path) for path in sorted(found.values())]
 
 
 def require_writable(path: str | Path, *, flag: str, is_file: bool = False) -> None:

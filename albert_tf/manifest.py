@@ -82,15 +82,15 @@ class RecordsDirectory:
         """Returns the directory that `files` belong to, or None where no manifest is beside them.
 
         Raises UserError for files of several directories with manifests, files that the manifest does not list, and
-        files of another size than was written. Nothing of them is read.
+        where one of their kind (train, eval) is missing or has another size than was written. Nothing of them is read.
         """
-        directories = sorted({file.parent for file in files if (file.parent / MANIFEST_FILE).exists()})
+        directories = sorted({file.parent.resolve() for file in files if (file.parent / MANIFEST_FILE).exists()})
         unfinished = [file.parent for file in files if (file.parent / UNFINISHED_DIRECTORY).exists()]
         if unfinished:
             raise UserError(f"the records in {unfinished[0]} are not finished; repeat the command that makes them")
         if not directories:
             return None
-        outside = [file for file in files if file.parent != directories[0]]
+        outside = [file for file in files if file.parent.resolve() != directories[0]]
         if outside:
             raise UserError(
                 f"all records must come from one directory; received {directories[0]} and {outside[0].parent}"
@@ -99,9 +99,12 @@ class RecordsDirectory:
         for file in files:
             if file.name not in manifest.shards:
                 raise UserError(f"{file} is not listed in {directories[0] / MANIFEST_FILE}; it comes from another run")
-            if problem := manifest.shards[file.name].problem(file):
-                raise UserError(f"{file} {problem}: it is cut short or was overwritten; copy it again from where the "
-                                "records were made, or delete the directory and make them again")  # fmt: skip
+        kinds = {_kind(file.name) for file in files}
+        for name, shard in manifest.shards.items():
+            problem = shard.problem(directories[0] / name) if _kind(name) in kinds else None
+            if problem:
+                raise UserError(f"{directories[0] / name} {problem}: copy it again from where the records were made, "
+                                "or delete the directory and make them again")  # fmt: skip
         return cls(path=directories[0], manifest=manifest)
 
     def load_tokenizer(self) -> Tokenizer:
@@ -119,3 +122,8 @@ class RecordsDirectory:
             raise UserError(
                 f"{self.path / TOKEN_COUNTS_FILE} cannot be read ({error}); make the records again"
             ) from None
+
+
+def _kind(name: str) -> str:
+    """Returns what stands before the number of a shard: train or eval."""
+    return name.partition("-")[0]

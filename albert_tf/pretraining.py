@@ -2,7 +2,7 @@
 
 import contextlib
 import functools
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -25,8 +25,9 @@ from albert_tf.optimizers import AlbertOptimizer, LearningRateSchedule
 from albert_tf.run_checkpoints import RunCheckpoints
 from albert_tf.run_config import PretrainConfig
 from albert_tf.run_data import RunData, open_data
-from albert_tf.run_plan import RunPlan, check_fit, make_plan, num_evaluated
+from albert_tf.run_plan import RunPlan, check_fit, check_same_command, make_plan, num_evaluated
 from albert_tf.run_record import note_environment, write_run_files
+from albert_tf.stop_requests import stop_requests
 from albert_tf.summary import export_lines, summary_lines
 from albert_tf.train_log import TrainLog
 from albert_tf.train_loop import Interrupted, LoopSettings, TrainLoop
@@ -56,17 +57,17 @@ def pretrain(config: PretrainConfig) -> int:
     if config.dry_run:
         logging.info("Nothing was done: --dry_run")
         return 0
+    check_same_command(config, albert_config, plan=plan, strategy=strategy)
     files = [file for records in (data.train, data.evaluation) if records for file in records.files]
     with failures_as_sentences(files), _output_directory(config):
-        loop = _prepare(config, albert_config, data, plan, strategy)
         try:
-            _train_or_say_done(config, loop)
+            with stop_requests(poll_metadata_server=config.tpu is not None) as requests:
+                loop = _prepare(config, albert_config, data, plan, strategy)
+                _train_or_say_done(config, loop, requests)
         except Interrupted as stopped:
-            logging.info("Stopped by %s at step %d of %d with a checkpoint; the same command goes on from there.",
+            logging.info("Stopped by %s at step %d of %d; the same command goes on from there.",
                          stopped.reason, stopped.step, config.num_train_steps)  # fmt: skip
             return 0
-        if config.trains and loop.evaluation_is_missing():
-            loop.evaluate_checkpoint()
         _conclude(config, loop, num_held_out=num_evaluated(config, data))
     return 0
 
@@ -100,12 +101,13 @@ def _prepare(
         if not checkpoints.restore_latest():
             _initialize(config, trainee, data)
     step = int(trainee.global_step.numpy())
-    Agreement(strategy).check_equal(step, what="checkpoints")
+    Agreement(strategy).check_equal(step, what=f"checkpoints (here of step {step})")
     _check_export_target(config, finished=step >= plan.num_train_steps)
     if writes:
         if not step:
             write_run_files(directory, config=albert_config, run_config=plan.record, tokenizer=data.tokenizer)
-        note_environment(directory, step=step, strategy=strategy)
+        computation = {"gradient_accumulation_steps": config.gradient_accumulation_steps, "remat": config.remat}
+        note_environment(directory, step=step, strategy=strategy, computation=computation)
     guard = DivergenceGuard(
         directory,
         max_loss_jump=config.max_loss_jump,
@@ -122,6 +124,7 @@ def _prepare(
         checkpoints=checkpoints,
         guard=guard,
         evaluate=_make_evaluate(config, trainee.model, data, strategy),
+        held_out=plan.held_out,
         log=TrainLog(directory, start_step=step, num_train_steps=plan.num_train_steps, writes=writes),
         settings=_loop_settings(config, num_train_steps=plan.num_train_steps),
         ideal_step_seconds=_ideal_step_seconds(config, albert_config, data, plan, strategy),
@@ -201,7 +204,6 @@ def _loop_settings(config: PretrainConfig, *, num_train_steps: int) -> LoopSetti
         iterations_per_loop=None if config.iterations_per_loop == "auto" else int(config.iterations_per_loop),
         gradient_accumulation_steps=config.gradient_accumulation_steps,
         random_seed=config.random_seed,
-        poll_metadata_server=config.tpu is not None,
         profile_steps=config.profile_steps,
     )
 
@@ -224,24 +226,27 @@ def _ideal_step_seconds(
     return flops / rate
 
 
-def _train_or_say_done(config: PretrainConfig, loop: TrainLoop) -> None:
+def _train_or_say_done(config: PretrainConfig, loop: TrainLoop, requests: Sequence[str]) -> None:
+    """Trains to the last step and evaluates it; raises Interrupted where `requests` gets a reason to stop."""
     if not config.trains:
         return
-    if loop.step >= config.num_train_steps:
-        logging.info("Training is done: step %d of %d.", loop.step, config.num_train_steps)
-        return
+    is_done = loop.step >= config.num_train_steps
     if loop.step:
-        logging.info("Continuing from step %d of %d", loop.step, config.num_train_steps)
-        if loop.step % config.save_checkpoints_steps == 0 and loop.evaluation_is_missing():
-            loop.evaluate_checkpoint()  # the run was killed between a checkpoint and its evaluation
-    loop.train()
+        done_or_continuing = "Training is done: step %d of %d." if is_done else "Continuing from step %d of %d"
+        logging.info(done_or_continuing, loop.step, config.num_train_steps)
+    is_evaluated = not loop.step or not (is_done or loop.step % config.save_checkpoints_steps == 0)
+    # A run may be killed between a checkpoint and its evaluation, or have other held-out examples now.
+    if not is_evaluated and loop.evaluation_is_missing() and not loop.evaluate_checkpoint(requests):
+        raise Interrupted(requests, loop.step)
+    if not is_done:
+        loop.train(requests)
 
 
 def _conclude(config: PretrainConfig, loop: TrainLoop, *, num_held_out: int) -> None:
     """Prints the summary, and exports."""
-    metrics = loop.log.last("eval", loop.step)
+    metrics = loop.evaluation()
     if not config.trains and loop.evaluate:
-        metrics = loop.evaluate()
+        metrics = loop.evaluate(lambda: False)
     if not is_chief():
         return
     lines = summary_lines(

@@ -22,6 +22,8 @@ BEST_FILE = "best_checkpoint.json"
 DAMAGED_PREFIX = "damaged-"
 DIVERGED_PREFIX = "diverged-"
 
+_BEST_NOTE = "note of the best checkpoint"
+
 _FILE = re.compile(rf"{re.escape(CHECKPOINT_NAME)}-(\d+)[._].+")
 
 
@@ -71,9 +73,11 @@ class RunCheckpoints:
                 f"{prefix} could not be written ({reason}); is the disk full? The checkpoint before it is in force"
             ) from None
         best = self.best()
-        for old in saved_steps(self._directory)[: -self._keep]:
-            if best is None or old != best[0]:
-                self._remove(old)
+        surplus = [old for old in saved_steps(self._directory)[: -self._keep] if best is None or old != best[0]]
+        for old in surplus:
+            self._remove(old)
+        if surplus:
+            self._point_to(step)
 
     def restore_latest(self, *, doubted: int | None = None) -> bool:
         """Restores the newest whole checkpoint, all of it; returns whether there is one.
@@ -124,14 +128,15 @@ class RunCheckpoints:
         path = self._directory / BEST_FILE
         if not path.exists():
             return None
-        best = read_json(path, what="note of the best checkpoint")
+        best = read_json(path, what=_BEST_NOTE)
         return (best["step"], best["loss"]) if self._index(best["step"]).exists() else None
 
-    def note_evaluation(self, loss: float) -> None:
-        """Notes the held-out loss of the checkpoint in force; the best one is kept."""
-        best = self.best()
-        if self._writes and (best is None or best[0] == self._in_force or loss < best[1]):
-            write_json(self._directory / BEST_FILE, {"step": self._in_force, "loss": loss})
+    def note_evaluation(self, loss: float, *, held_out: str | None = None) -> None:
+        """Notes the held-out loss of the checkpoint in force; the best one on these examples is kept."""
+        best, path = self.best(), self._directory / BEST_FILE
+        comparable = best is not None and read_json(path, what=_BEST_NOTE).get("held_out") == held_out
+        if self._writes and (best is None or not comparable or best[0] == self._in_force or loss < best[1]):
+            write_json(path, {"step": self._in_force, "loss": loss, "held_out": held_out})
 
     def _prefix(self, step: int) -> Path:
         return self._directory / f"{CHECKPOINT_NAME}-{step}"

@@ -2,6 +2,7 @@
 
 import dataclasses
 import functools
+import hashlib
 from pathlib import Path
 from typing import Any
 
@@ -15,12 +16,15 @@ from albert_tf.run_checkpoints import saved_steps
 from albert_tf.run_config import PUBLISHED_BATCH_SIZE, PUBLISHED_LEARNING_RATE, PretrainConfig
 from albert_tf.run_data import RunData, describe_records
 from albert_tf.weight_maps import weight_names
+from albert_tf.workers import Agreement
 
 # Settings that decide the weights; a run is continued only with the values that it was started with.
 _DECIDING = (
     "optimizer", "poly_power", "num_train_steps", "start_warmup_step", "train_batch_size", "random_seed",
     "init_output_bias", "init_checkpoint", "max_loss_jump",
 )  # fmt: skip
+
+_PLACES = ("albert_config_file", "input_file", "eval_input_file", "spm_model_file", "output_dir", "export_dir")
 
 _GIB = 2**30
 
@@ -32,6 +36,7 @@ class RunPlan:
     precision: str
     num_train_steps: int  # of the run, which an evaluation is not told
     record: dict[str, Any]  # the settings that decide the weights
+    held_out: str | None  # identifies the examples that are evaluated
     lines: list[str]
 
 
@@ -65,8 +70,11 @@ def make_plan(
     """Decides what the flags left open; raises UserError where the run cannot work or is not that of --output_dir."""
     directory = Path(config.output_dir)
     parts = config.gradient_accumulation_steps
-    per_replica = distribution.check_batch_size(config.train_batch_size, strategy, flag="train_batch_size", parts=parts)
-    distribution.check_batch_size(config.eval_batch_size, strategy, flag="eval_batch_size")
+    per_replica = config.train_batch_size
+    if data.train:
+        per_replica = distribution.check_batch_size(per_replica, strategy, flag="train_batch_size", parts=parts)
+    if data.evaluation:
+        distribution.check_batch_size(config.eval_batch_size, strategy, flag="eval_batch_size")
     recorded = run_record.recorded_run_config(directory)
     if recorded and config.precision == "auto":
         precision = recorded["precision"]
@@ -92,7 +100,21 @@ def make_plan(
     if data.evaluation:
         lines.append(f"Held out {num_evaluated(config, data):,} examples, evaluated with every checkpoint")
     num_train_steps = recorded["num_train_steps"] if recorded and not config.trains else config.num_train_steps
-    return RunPlan(precision=precision, num_train_steps=num_train_steps, record=record, lines=lines)
+    held_out = f"{num_evaluated(config, data)} of {describe_records(data.evaluation)}" if data.evaluation else None
+    return RunPlan(precision=precision, num_train_steps=num_train_steps, record=record, held_out=held_out, lines=lines)
+
+
+def check_same_command(
+    config: PretrainConfig, albert_config: AlbertConfig, *, plan: RunPlan, strategy: tf.distribute.Strategy
+) -> None:
+    """Raises UserError unless all workers have the same flags, model and records; where these lie may differ.
+
+    Workers that do not would train on silently, or wait for each other without end.
+    """
+    flags = {name: value for name, value in dataclasses.asdict(config).items() if name not in _PLACES}
+    decided = repr((flags, albert_config, plan.record, plan.held_out))
+    digest = hashlib.sha256(decided.encode()).digest()
+    Agreement(strategy).check_equal(int.from_bytes(digest[:4], "big"), what="flags, models or records")
 
 
 def num_evaluated(config: PretrainConfig, data: RunData) -> int:
@@ -115,7 +137,7 @@ def _training_lines(config: PretrainConfig, data: RunData, *, per_replica: int) 
     split = f" in {parts} parts of {per_replica // parts}" if parts > 1 else ""
     return [
         f"Data     {records.num_examples:,} examples of {records.max_seq_length} tokens in {len(records.files)} files; "
-        f"{epochs:.3g} epochs",
+        f"{epochs:{',.0f' if epochs >= 100 else '.3g'}} epochs",
         f"Steps    {config.num_train_steps:,} with {config.train_batch_size:,} examples, {per_replica:,} on a "
         f"replica{split}",
         f"Rate     {config.optimizer} with a peak of {rate} after {config.warmup_steps:,} steps of warm-up",

@@ -69,15 +69,19 @@ def recorded_run_config(directory: Path) -> dict[str, Any] | None:
     return read_json(path, what="record of the run")
 
 
-def note_environment(directory: Path, *, step: int, strategy: tf.distribute.Strategy) -> None:
-    """Records where the run is computed from `step` on; says so where that ends bit-exact repeatability.
+def note_environment(
+    directory: Path, *, step: int, strategy: tf.distribute.Strategy, computation: dict[str, Any]
+) -> None:
+    """Records where and how the run is computed from `step` on; says so where that ends bit-exact repeatability.
+
+    `computation` holds the settings that change rounding, and nothing else.
 
     `environment.json` lists the environments with the first step of each.
     """
     path = directory / ENVIRONMENT_FILE
     recorded = read_json(path, what="record of the run's environments") if step and path.exists() else []
     recorded = [entry for entry in recorded if entry["from_step"] < step]
-    now = _environment(strategy)
+    now = {**_environment(strategy), **computation}
     if recorded:
         before = {key: value for key, value in recorded[-1].items() if key != "from_step"}
         different = differing_keys(before, now)

@@ -11,7 +11,6 @@ import threading
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
-from typing import Any
 
 from absl import logging
 
@@ -25,27 +24,46 @@ _NOTICES = (("preempted", "TRUE"), ("maintenance-event", "TERMINATE_ON_HOST_MAIN
 def stop_requests(*, poll_metadata_server: bool) -> Iterator[list[str]]:
     """Yields a list that gets a sentence's subject ("signal SIGTERM") for each request to stop.
 
-    The first SIGINT or SIGTERM is a request; a second one acts at once.
+    The first SIGINT or SIGTERM is a request; the second one ends the process at once, with status 128 + its number.
+    Call it in the main thread.
     """
     requests: list[str] = []
-    previous: dict[int, Any] = {}
     over = threading.Event()
-
-    def remember(number: int, _: Any) -> None:
-        requests.append(f"signal {signal.Signals(number).name}")
-        signal.signal(number, previous[number])
-        logging.info("Stopping after this loop, with a checkpoint; once more to stop at once")
-
-    for number in (signal.SIGINT, signal.SIGTERM):
-        previous[number] = signal.signal(number, remember)
+    reader, writer = os.pipe()
+    os.set_blocking(writer, False)
+    previous = {number: signal.signal(number, lambda *_: None) for number in (signal.SIGINT, signal.SIGTERM)}
+    before = signal.set_wakeup_fd(writer)
+    threading.Thread(target=_watch_signals, args=(reader, requests), daemon=True).start()
     if poll_metadata_server:
         threading.Thread(target=_watch_metadata_server, args=(requests, over), daemon=True).start()
     try:
         yield requests
     finally:
         over.set()
-        for caught, handler in previous.items():
-            signal.signal(caught, handler)
+        signal.set_wakeup_fd(before)
+        for number, handler in previous.items():
+            signal.signal(number, handler)
+        os.close(writer)  # the watching thread reads the end
+
+
+def _watch_signals(reader: int, requests: list[str]) -> None:
+    """Turns the numbers of signals, which the interpreter writes as they come, into requests.
+
+    A handler would be called only when the main thread is back from a long call into TensorFlow.
+    """
+    has_asked = False
+    with open(reader, "rb", buffering=0) as numbers:
+        while received := numbers.read(1):
+            number = received[0]
+            if number not in (signal.SIGINT, signal.SIGTERM):
+                continue
+            name = signal.Signals(number).name
+            if has_asked:
+                logging.info("Stopped at once by a second signal, %s; the newest checkpoint is in force", name)
+                os._exit(128 + number)
+            has_asked = True
+            requests.append(f"signal {name}")
+            logging.info("Stopping as soon as the work is saved; once more (%s) to stop at once", name)
 
 
 def _watch_metadata_server(requests: list[str], over: threading.Event) -> None:

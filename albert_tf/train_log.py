@@ -70,8 +70,8 @@ class TrainLog:
             yield
         logging.info("A trace of these steps is in %s: tensorboard --logdir=%s", self._trace, self._trace)
 
-    def write(self, split: str, step: int, metrics: Mapping[str, float]) -> None:
-        """Records metrics of `step` and shows them on one line."""
+    def write(self, split: str, step: int, metrics: Mapping[str, float], *, held_out: str | None = None) -> None:
+        """Records metrics of `step`, with what they were measured on, and shows them on one line."""
         if not self._writes:
             return
         if split not in self._writers:
@@ -82,7 +82,8 @@ class TrainLog:
                 tf.summary.scalar(name, value, step=step)
         writer.flush()
         with open(self._path, "a", encoding="utf-8") as stream:
-            stream.write(json.dumps({"split": split, "step": step, **metrics}) + "\n")
+            on = {"held_out": held_out} if held_out else {}
+            stream.write(json.dumps({"split": split, "step": step, **metrics, **on}) + "\n")
         shown = [f"{short} {metrics[name]:.4g}" for name, short in _SHORT_NAMES.items() if name in metrics]
         if split == "train":
             shown += [f"{metrics['tokens_per_second']:,.0f} tokens/s", f"utilisation {metrics['utilisation']:.0%}"]
@@ -90,9 +91,14 @@ class TrainLog:
         progress = f"step {step:,}/{self._num_train_steps:,} ({100 * step / self._num_train_steps:.0f} %)"
         logging.info("%s %s  %s", "held-out at" if split == "eval" else "train", progress, "  ".join(shown))
 
-    def last(self, split: str, step: int) -> dict[str, float] | None:
-        """Returns the newest metrics of a split at `step`, from this start of the run or an earlier one."""
+    def last(self, split: str, step: int, *, held_out: str | None = None) -> dict[str, Any] | None:
+        """Returns the newest metrics of a split at `step`, from this start of the run or an earlier one.
+
+        `held_out`: only those that were measured on it.
+        """
         entries = [entry for entry in self._entries() if entry["split"] == split and entry["step"] == step]
+        if held_out is not None:
+            entries = [entry for entry in entries if entry.get("held_out") == held_out]
         return entries[-1] if entries else None
 
     def median(self, split: str, name: str) -> float | None:

@@ -6,8 +6,9 @@ evaluate and roll back. Pre-training and later tasks differ only in the model's 
 
 import contextlib
 import dataclasses
+import functools
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -16,9 +17,16 @@ from absl import logging
 
 from albert_tf.divergence import Divergence, DivergenceGuard
 from albert_tf.run_checkpoints import RunCheckpoints
-from albert_tf.stop_requests import stop_requests
 from albert_tf.train_log import TrainLog
-from albert_tf.train_step import Objective, Trainee, compile_train_steps, gradient_norms_of, losses_of, summarize
+from albert_tf.train_step import (
+    Evaluator,
+    Objective,
+    Trainee,
+    compile_train_steps,
+    gradient_norms_of,
+    losses_of,
+    summarize,
+)
 from albert_tf.workers import Agreement
 
 _AUTO_LOOP_SECONDS = 5.0
@@ -34,17 +42,16 @@ class LoopSettings:
     iterations_per_loop: int | None
     gradient_accumulation_steps: int
     random_seed: int
-    poll_metadata_server: bool
     profile_steps: int
 
 
 class Interrupted(Exception):
-    """Training was asked to stop and has saved its state."""
+    """Training was asked to stop; what it has done is saved."""
 
-    def __init__(self, reason: str, step: int) -> None:
-        super().__init__(f"stopped by {reason} at step {step}")
-        self.reason = reason
+    def __init__(self, requests: Sequence[str], step: int) -> None:
+        self.reason = requests[0] if requests else "another worker"
         self.step = step
+        super().__init__(f"stopped by {self.reason} at step {step}")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -57,17 +64,18 @@ class TrainLoop:
     strategy: tf.distribute.Strategy
     checkpoints: RunCheckpoints
     guard: DivergenceGuard
-    evaluate: Callable[[], dict[str, float]] | None
+    evaluate: Evaluator | None
+    held_out: str | None  # identifies the examples that it evaluates
     log: TrainLog
     settings: LoopSettings
     ideal_step_seconds: float  # of a step that would use the hardware fully
 
-    def train(self) -> None:
+    def train(self, requests: Sequence[str] = ()) -> None:
         """Trains from the current step to the last.
 
         Saves and evaluates at every `save_checkpoints_steps` and at the end, and saves every `save_checkpoints_secs`.
-        Raises Interrupted after a request to stop, with the state saved, and UserError where training diverges too
-        often.
+        Raises Interrupted once `requests` holds a reason to stop, with the state saved, and UserError where training
+        diverges too often.
         """
         settings = self.settings
         run_steps = compile_train_steps(
@@ -77,73 +85,88 @@ class TrainLoop:
             random_seed=settings.random_seed,
             accumulation_steps=settings.gradient_accumulation_steps,
         )
-        agree = Agreement(self.strategy)
-        loop = _LoopLength(settings.iterations_per_loop)
+        agree, loop = self._agree, _LoopLength(settings.iterations_per_loop)
         step, steps, loops, last_save, batches = self.step, 1, 0, time.monotonic(), None
         logging.info("Compiling the training step; the first progress line follows")
-        with stop_requests(poll_metadata_server=settings.poll_metadata_server) as requests:
-            while step < settings.num_train_steps:
-                batches = batches or iter(self.make_batches(self.guard.data_step(step)))
-                next_save = (step // settings.save_checkpoints_steps + 1) * settings.save_checkpoints_steps
-                next_save = min(next_save, settings.num_train_steps)
-                traced = settings.profile_steps if loops == 1 else 0  # the first loop compiles
-                steps = min(traced or agree.chiefs(loop.steps), next_save - step)
-                began = time.monotonic()
-                with self.log.trace() if traced else contextlib.nullcontext():
-                    rows = run_steps(batches, tf.constant(steps, tf.int64)).numpy()
-                loops += 1
-                seconds = time.monotonic() - began
-                diverged = self.guard.first_divergence(
-                    losses_of(rows, self.objective), gradient_norms_of(rows, self.objective)
-                )
-                if diverged:
-                    step, batches = self._roll_back(step, diverged, agree=agree), None
-                    continue
-                step += steps
-                self.log.write("train", step, self._metrics(rows, seconds))
-                loop.adapt(steps, seconds)
+        stop = agree.any(bool(requests))
+        while step < settings.num_train_steps and not stop:
+            batches = batches or iter(self.make_batches(self.guard.data_step(step)))
+            next_save = (step // settings.save_checkpoints_steps + 1) * settings.save_checkpoints_steps
+            next_save = min(next_save, settings.num_train_steps)
+            traced = settings.profile_steps if loops == 1 else 0  # the first loop compiles
+            steps = min(traced or agree.chiefs(loop.steps), next_save - step)
+            began = time.monotonic()
+            with self.log.trace() if traced else contextlib.nullcontext():
+                rows = run_steps(batches, tf.constant(steps, tf.int64)).numpy()
+            loops += 1
+            seconds = time.monotonic() - began
+            diverged = self.guard.first_divergence(
+                losses_of(rows, self.objective), gradient_norms_of(rows, self.objective)
+            )
+            if diverged:
+                step, batches = self._roll_back(step, diverged), None
                 stop = agree.any(bool(requests))
-                late = agree.chiefs(int(time.monotonic() - last_save >= settings.save_checkpoints_secs))
-                if step == next_save or stop or late:
-                    self.save()
-                    last_save = time.monotonic()
-                if step == next_save and self.evaluate and not stop:
-                    self.evaluate_checkpoint()
-                if stop:
-                    raise Interrupted(requests[0] if requests else "another worker", step)
+                continue
+            step += steps
+            self.log.write("train", step, self._metrics(rows, seconds))
+            loop.adapt(steps, seconds)
+            stop = agree.any(bool(requests))
+            late = agree.chiefs(int(time.monotonic() - last_save >= settings.save_checkpoints_secs))
+            if step == next_save or stop or late:
+                self.save()
+                last_save = time.monotonic()
+            if step == next_save and not stop:
+                stop = not self.evaluate_checkpoint(requests)
+        if stop:
+            raise Interrupted(requests, step)
 
     def save(self) -> None:
         """Saves a checkpoint of the current step."""
         self.trainee.state["recent_losses"].assign(self.guard.state())
         self.checkpoints.save()
 
-    def evaluate_checkpoint(self) -> None:
-        """Evaluates the weights of the checkpoint in force and writes the result down."""
-        if self.evaluate:
-            metrics = self.evaluate()
-            self.log.write("eval", self.step, metrics)
-            self.checkpoints.note_evaluation(metrics["loss"])
+    def evaluate_checkpoint(self, requests: Sequence[str] = ()) -> bool:
+        """Evaluates the weights of the checkpoint in force and writes the result down.
+
+        Returns whether that was done; a request to stop ends it before.
+        """
+        if self.evaluate is None:
+            return True
+        metrics = self.evaluate(lambda: self._agree.any(bool(requests)))
+        if metrics is None:
+            return False
+        self.log.write("eval", self.step, metrics, held_out=self.held_out)
+        self.checkpoints.note_evaluation(metrics["loss"], held_out=self.held_out)
+        return True
+
+    def evaluation(self) -> dict[str, float] | None:
+        """Returns what was written down of the current step and these held-out examples, or None."""
+        return self.log.last("eval", self.step, held_out=self.held_out)
 
     def evaluation_is_missing(self) -> bool:
         """Returns whether the chief, which wrote them, finds no evaluation of the current step."""
         # Another worker may look before the line is written, or see the chief's files late.
-        return bool(Agreement(self.strategy).chiefs(int(self.log.last("eval", self.step) is None)))
+        return bool(self._agree.chiefs(int(self.evaluation() is None)))
+
+    @functools.cached_property
+    def _agree(self) -> Agreement:
+        return Agreement(self.strategy)
 
     @property
     def step(self) -> int:
         """The number of updates made."""
         return int(self.trainee.global_step.numpy())
 
-    def _roll_back(self, step: int, diverged: Divergence, *, agree: Agreement) -> int:
+    def _roll_back(self, step: int, diverged: Divergence) -> int:
         """Goes back to a checkpoint; returns its step. The data in between will be skipped."""
         diverged_step = step + diverged.good_steps + 1
         newest = self.checkpoints.newest_step()
-        agree.check_equal(newest or 0, what="checkpoints")  # before one of them ends, or sets a checkpoint aside
+        self._agree.check_equal(newest or 0, what=f"checkpoints (here of step {newest})")  # before one of them ends
         self.guard.check_rollback_allowed(diverged_step, reason=diverged.reason, newest_step=newest)
         doubted = newest if self.guard.doubts_checkpoint(newest, diverged_step=diverged_step) else None
         self.checkpoints.restore_latest(doubted=doubted)
         restored = self.step
-        agree.check_equal(restored, what="checkpoints")
+        self._agree.check_equal(restored, what=f"checkpoints (here of step {restored})")
         self.guard.note_rollback(diverged_step, reason=diverged.reason, restored_step=restored)
         self.guard.set_state(self.trainee.state["recent_losses"].numpy())
         self.log.cut_back(restored)

@@ -16,6 +16,7 @@ from albert_tf.losses import LossFunction
 from albert_tf.optimizers import STATISTICS, AlbertOptimizer
 
 Batch = dict[str, tf.Tensor]
+Evaluator = Callable[[Callable[[], bool]], dict[str, float] | None]
 
 
 class Objective(NamedTuple):
@@ -188,7 +189,8 @@ def compile_train_steps(
                 batch = next(batches)
             with tf.control_dependencies(_local_tensors(batch, strategy)):
                 waited = tf.cast(tf.timestamp() - began, tf.float32)
-            values = strategy.run(replica_step, args=(batch,))
+            with tf.control_dependencies([waited]):  # the step begins when the clock has stopped
+                values = strategy.run(replica_step, args=(batch,))
             last = tf.concat([strategy.experimental_local_results(values)[0], [waited]], axis=0)
             rows = rows.write(index, last)
         return rows.stack()
@@ -236,15 +238,23 @@ def make_evaluator(
     *,
     make_dataset: Callable[[], Any],
     strategy: tf.distribute.Strategy,
-) -> Callable[[], dict[str, float]]:
-    """Returns a function that evaluates the model on all of a distributed dataset and returns the terms' means."""
+) -> Evaluator:
+    """Returns a function that evaluates the model on all of a distributed dataset and returns the terms' means.
+
+    It asks its argument before each batch whether to stop, and then returns None.
+    """
 
     @tf.function
     def run_step(batch: Batch) -> tf.Tensor:
         per_replica = strategy.run(lambda b: evaluation_step(b, model=model, objective=objective), args=(batch,))
         return strategy.experimental_local_results(per_replica)[0]
 
-    def evaluate() -> dict[str, float]:
-        return summarize(np.stack([run_step(batch).numpy() for batch in make_dataset()]), objective)
+    def evaluate(is_stopped: Callable[[], bool]) -> dict[str, float] | None:
+        rows = []
+        for batch in make_dataset():
+            if is_stopped():
+                return None
+            rows.append(run_step(batch).numpy())
+        return summarize(np.stack(rows), objective)
 
     return evaluate

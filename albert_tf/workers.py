@@ -28,6 +28,8 @@ def workers_of_environment() -> tuple[list[str], int] | None:
     try:
         config = json.loads(text)
         cluster, kind, index = config["cluster"], config["task"]["type"], int(config["task"]["index"])
+        if index < 0:
+            raise IndexError("a negative index")
         addresses = [address for name in _KINDS for address in cluster.get(name, [])]
         own = addresses.index(cluster[kind][index])
         ports = [int(address.rpartition(":")[2]) for address in addresses]
@@ -111,8 +113,8 @@ class Agreement:
         """Raises UserError unless all workers have the same value."""
         if self._several and self.any(value != self.chiefs(value)):
             raise UserError(
-                f"the workers have different {what} (here {value}); they must see the same --output_dir and the same "
-                "records, on storage that they share"
+                f"the workers have different {what}; start the same command on all of them, with the "
+                "same --output_dir and records, on storage that they share"
             )
 
     def _total(self, value: int, *, of_chief: bool = False) -> int:

@@ -60,8 +60,8 @@ def test_skipped_data_survives_a_restart(tmp_path):
     assert make(tmp_path, step=12).data_step(12) == 24
     # Where the run had to go back further still, what came later is undone; a new run begins afresh.
     assert make(tmp_path, step=9).data_step(9) == 9
-    assert make(tmp_path, step=0).data_step(0) == 0
     assert [entry["diverged_step"] for entry in json.loads((tmp_path / "rollbacks.json").read_text())] == [17, 15]
+    assert make(tmp_path, step=0).data_step(0) == 0
 
 
 def test_it_ends_with_what_to_try(tmp_path):
@@ -93,3 +93,13 @@ def test_going_back_further_skips_all_data_that_was_used(tmp_path):
     for again in (guard, make(tmp_path, step=5), make(tmp_path, step=9)):
         assert again.data_step(5) == 16
     assert make(tmp_path, step=4).data_step(4) == 4
+
+
+def test_the_rollbacks_of_a_deleted_run_are_not_those_of_a_new_one(tmp_path):
+    guard = make(tmp_path)
+    guard.note_rollback(14, reason="a jump", restored_step=10)
+    assert make(tmp_path, step=10).data_step(10) == 14
+    assert make(tmp_path, step=0, writes=False).data_step(10) == 10
+    assert (tmp_path / "rollbacks.json").exists()
+    assert make(tmp_path, step=0).data_step(10) == 10
+    assert make(tmp_path, step=10).data_step(10) == 10  # also after a kill of the new one

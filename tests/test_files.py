@@ -20,6 +20,13 @@ def test_globs_and_names_are_joined_sorted_and_unique(tmp_path):
     assert [path.name for path in found] == ["a.txt", "b.txt", "c.md"]
 
 
+def test_a_file_is_taken_once_however_it_is_spelled(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "a.txt").touch()
+    (tmp_path / "b.txt").symlink_to("a.txt")
+    assert len(expand_globs(f"*.txt,./a.txt,{tmp_path}/a.txt", flag="--input_file")) == 1
+
+
 def test_a_name_with_brackets_that_exists_is_not_a_glob(tmp_path):
     (tmp_path / "a[1].txt").touch()
     assert len(expand_globs(f"{tmp_path}/a[1].txt", flag="--input_file")) == 1

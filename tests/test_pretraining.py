@@ -142,6 +142,10 @@ def test_evaluation_alone_needs_no_training_records_and_changes_nothing(make_con
     assert pretrain(make_config(**alone, eval_batch_size=7, max_eval_steps=2)) == 0
     assert "On 14 held-out examples" in capsys.readouterr().out
     assert {path: path.stat().st_mtime_ns for path in (tmp_path / "run").rglob("*")} == before
+    # A finished run that is asked for other held-out examples gives their numbers.
+    assert pretrain(make_config(num_train_steps=2, eval_batch_size=7, max_eval_steps=2)) == 0
+    fewer = capsys.readouterr().out.splitlines()
+    assert "On 14 held-out examples:" in fewer and [line for line in fewer if "masked tokens" in line] != expected
 
 
 def test_a_dry_run_says_what_would_run_and_leaves_nothing(make_config, tmp_path, caplog):

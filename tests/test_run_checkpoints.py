@@ -73,6 +73,10 @@ def test_the_best_by_held_out_loss_is_kept_too(tmp_path):
     saved.checkpoints.note_evaluation(1.0)
     saved.save(6)
     assert saved_steps(tmp_path) == [5, 6]
+    state = tf.train.get_checkpoint_state(str(tmp_path))
+    assert [path.rpartition("-")[2] for path in state.all_model_checkpoint_paths] == ["5", "6"]
+    saved.checkpoints.note_evaluation(1.5, held_out="other examples")
+    assert saved.checkpoints.best() == (6, 1.5)
 
 
 def test_the_note_of_the_best_follows_a_step_that_is_made_again(tmp_path):

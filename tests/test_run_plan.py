@@ -1,21 +1,26 @@
+import contextlib
+import dataclasses
+
 import checks
 import pytest
 import tensorflow as tf
 
+from albert_tf.errors import UserError
 from albert_tf.run_config import PretrainConfig
 from albert_tf.run_data import open_data
-from albert_tf.run_plan import make_plan, num_evaluated
+from albert_tf.run_plan import check_same_command, make_plan, num_evaluated
+from albert_tf.workers import Agreement
 
 
 @pytest.fixture
 def planned(alice_records, tmp_path):
-    def plan(**changes):
+    def plan(strategy=None, **changes):
         settings = {"albert_config_file": "x", "output_dir": str(tmp_path), "input_file": f"{alice_records}/train-*",
                     "eval_input_file": f"{alice_records}/eval-*", "precision": "float32"}  # fmt: skip
         config = PretrainConfig(**{**settings, **changes})
         shape = checks.tiny_config(vocab_size=600)
         data = open_data(config, shape)
-        return config, data, make_plan(config, shape, data=data, strategy=tf.distribute.get_strategy())
+        return config, data, make_plan(config, shape, data=data, strategy=strategy or tf.distribute.get_strategy())
 
     return plan
 
@@ -39,3 +44,31 @@ def test_the_number_of_examples_evaluated(planned, size, most, expected):
     config, data, plan = planned(train_batch_size=16, eval_batch_size=size, max_eval_steps=most)
     assert num_evaluated(config, data) == expected
     assert f"Held out {expected} examples" in "\n".join(plan.lines)
+    assert plan.held_out.startswith(f"{expected} of 84 examples in 1 files, fingerprint ")
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [({"train_batch_size": 9, "eval_batch_size": 12}, "--train_batch_size .* received 9 and 4"),
+     ({"train_batch_size": 12, "eval_batch_size": 9}, "--eval_batch_size .* received 9 and 4"),
+     ({"train_batch_size": 12, "eval_batch_size": 9, "eval_input_file": None}, None),
+     ({"train_batch_size": 9, "eval_batch_size": 12, "input_file": None, "do_eval": True}, None)],
+)  # fmt: skip
+def test_batches_that_are_used_must_divide_over_the_replicas(planned, changes, message):
+    four = tf.distribute.MirroredStrategy([f"CPU:{index}" for index in range(4)])
+    with pytest.raises(UserError, match=message) if message else contextlib.nullcontext():
+        planned(strategy=four, **changes)
+
+
+def test_workers_with_other_flags_or_records_are_told_apart(planned, monkeypatch):
+    compared = []
+    monkeypatch.setattr(Agreement, "check_equal", lambda self, value, what: compared.append((value, what)))
+    for changes in ({}, {}, {"random_seed": 7}, {"save_checkpoints_steps": 3}, {"max_eval_steps": 1}):
+        config, _, plan = planned(train_batch_size=16, **changes)
+        shape = checks.tiny_config(vocab_size=600)
+        check_same_command(config, shape, plan=plan, strategy=tf.distribute.get_strategy())
+    elsewhere = dataclasses.replace(config, output_dir="elsewhere")
+    check_same_command(elsewhere, shape, plan=plan, strategy=tf.distribute.get_strategy())
+    values, names = zip(*compared, strict=True)
+    assert values[0] == values[1] and values[-1] == values[-2] and len(set(values)) == 4
+    assert set(names) == {"flags, models or records"}

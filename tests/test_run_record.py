@@ -36,7 +36,11 @@ def test_a_run_with_a_checkpoint_is_continued_with_its_own_settings_only(tmp_pat
 
 
 def test_another_environment_is_said_and_listed(tmp_path, caplog, monkeypatch):
-    note = lambda step: run_record.note_environment(tmp_path, step=step, strategy=tf.distribute.get_strategy())  # noqa: E731
+    def note(step, **computation):
+        run_record.note_environment(
+            tmp_path, step=step, strategy=tf.distribute.get_strategy(), computation={"remat": False, **computation}
+        )
+
     entries = lambda: json.loads((tmp_path / "environment.json").read_text())  # noqa: E731
     with caplog.at_level(logging.WARNING):
         note(0)
@@ -46,5 +50,8 @@ def test_another_environment_is_said_and_listed(tmp_path, caplog, monkeypatch):
         note(8)
     assert "From step 8 on this run is not bit for bit" in caplog.text and "Another 9000 now" in caplog.text
     assert [entry["from_step"] for entry in entries()] == [0, 8]
+    with caplog.at_level(logging.WARNING):
+        note(9, remat=True)
+    assert "From step 9 on" in caplog.text and "remat: False before, True now" in caplog.text
     note(0)  # a new run
     assert [entry["from_step"] for entry in entries()] == [0]

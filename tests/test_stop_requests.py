@@ -3,10 +3,13 @@ import http.server
 import logging
 import os
 import signal
+import subprocess
+import sys
 import threading
 import time
 
 import pytest
+from conftest import ROOT
 
 from albert_tf import stop_requests as module
 from albert_tf.stop_requests import stop_requests
@@ -25,8 +28,33 @@ def test_a_signal_is_a_request_and_the_handlers_come_back(number):
     with stop_requests(poll_metadata_server=False) as requests:
         os.kill(os.getpid(), number)
         assert wait_for(requests) == [f"signal {number.name}"]
-        assert signal.getsignal(number) == before  # a second one acts at once
     assert signal.getsignal(number) == before
+    assert signal.set_wakeup_fd(-1) == -1
+
+
+# The main thread is in a call that does not come back to the interpreter, as in a long loop of steps.
+BUSY = """
+import hashlib
+from albert_tf.stop_requests import stop_requests
+with stop_requests(poll_metadata_server=False) as requests:
+    print("ready", flush=True)
+    hashlib.pbkdf2_hmac("sha256", b"", b"", 500_000_000)
+"""
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_second_signal_ends_a_process_that_is_deep_in_a_call(number):
+    process = subprocess.Popen([sys.executable, "-c", BUSY], cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    assert process.stdout.readline() == b"ready\n"
+    process.send_signal(number)
+    time.sleep(0.5)
+    assert process.poll() is None
+    process.send_signal(number)
+    try:
+        assert process.wait(timeout=10) == 128 + number
+    finally:
+        process.kill()
+        process.communicate()
 
 
 @pytest.mark.parametrize(
@@ -93,6 +121,11 @@ def test_without_a_metadata_server_the_watching_thread_ends(monkeypatch):
     before = set(threading.enumerate())
     with stop_requests(poll_metadata_server=True) as requests:
         for thread in set(threading.enumerate()) - before:
+            if "signals" in thread.name:  # ends with the requests
+                continue
             thread.join(timeout=10)
             assert not thread.is_alive()
         assert not requests
+    for thread in set(threading.enumerate()) - before:
+        thread.join(timeout=10)
+        assert not thread.is_alive()

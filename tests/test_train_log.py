@@ -14,12 +14,15 @@ def test_lines_are_written_found_and_cut_back_to_the_restored_step(tmp_path):
         log.write("train", step, {**METRICS, "tokens_per_second": speed})
     log.write("eval", 20, {"loss": 3.0})
     assert log.last("eval", 20)["loss"] == 3.0 and log.last("eval", 30) is None
+    log.write("eval", 20, {"loss": 4.0}, held_out="84 of 84")
+    assert log.last("eval", 20, held_out="84 of 84")["loss"] == log.last("eval", 20)["loss"] == 4.0
+    assert log.last("eval", 20, held_out="8 of 84") is None
     assert log.median("train", "tokens_per_second") == 7.0
     with open(tmp_path / "metrics.jsonl", "a") as stream:
         stream.write('{"split": "train", "st')  # a crash in mid-line
     TrainLog(tmp_path, start_step=20, num_train_steps=100)
     steps = [json.loads(line)["step"] for line in (tmp_path / "metrics.jsonl").read_text().splitlines()]
-    assert steps == [10, 20, 20]
+    assert steps == [10, 20, 20, 20]
 
 
 def test_tensorboard_scalars_are_written(tmp_path):

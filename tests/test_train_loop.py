@@ -1,7 +1,5 @@
 import functools
 import json
-import os
-import signal
 
 import checks
 import numpy as np
@@ -62,8 +60,8 @@ class Run:
         self.make_dataset = functools.partial(batches, config)
         self.model = model
 
-    def train(self, **settings):
-        self.loop(**settings).train()
+    def train(self, requests=(), **settings):
+        self.loop(**settings).train(requests)
         return self
 
     def loop(self, *, loop=2, evaluate=None, make_dataset=None, loss_fn=None, **settings):
@@ -74,7 +72,7 @@ class Run:
         defaults = {
             "num_train_steps": self.steps, "save_checkpoints_steps": 3, "save_checkpoints_secs": 1e9,
             "iterations_per_loop": loop, "gradient_accumulation_steps": 1, "random_seed": 5,
-            "poll_metadata_server": False, "profile_steps": 0,
+            "profile_steps": 0,
         }  # fmt: skip
         return TrainLoop(
             trainee=self.trainee,
@@ -84,6 +82,7 @@ class Run:
             checkpoints=self.checkpoints,
             guard=guard,
             evaluate=evaluate,
+            held_out=None,
             log=TrainLog(self.directory, start_step=step, num_train_steps=self.steps),
             settings=LoopSettings(**{**defaults, **settings}),
             ideal_step_seconds=1e-6,
@@ -128,7 +127,7 @@ def test_training_reduces_the_loss(tmp_path):
     assert run.lines()[-1]["loss"] < 0.6 * run.lines()[0]["loss"]
 
 
-def stop_after_checkpoint():
+def stop_after_checkpoint(_):
     raise KeyboardInterrupt
 
 
@@ -144,18 +143,36 @@ def test_a_resumed_run_ends_with_the_weights_of_an_uninterrupted_one(tmp_path):
     assert [line["step"] for line in second.lines()] == [line["step"] for line in whole.lines()]
 
 
-def test_a_signal_saves_and_stops(tmp_path):
-    run = Run(tmp_path, steps=1000)
+def test_a_request_saves_and_stops(tmp_path):
+    run, requests = Run(tmp_path, steps=1000), []
 
     def dataset(step):
         inner = run.make_dataset(step)
-        return inner.map(lambda b: (tf.py_function(lambda: os.kill(os.getpid(), signal.SIGTERM), [], []), b)[1])
+        return inner.map(lambda b: (tf.py_function(lambda: requests.append("signal SIGTERM"), [], []), b)[1])
 
     with pytest.raises(Interrupted) as stopped:
-        run.train(make_dataset=dataset)
+        run.train(requests, make_dataset=dataset)
     assert stopped.value.reason == "signal SIGTERM"
     assert (tmp_path / f"model.ckpt-{stopped.value.step}.index").exists()
-    assert signal.getsignal(signal.SIGTERM) == signal.SIG_DFL
+
+
+def test_a_request_before_the_first_step_and_one_in_an_evaluation_are_answered_there(tmp_path):
+    run, requests = Run(tmp_path), ["a notice"]
+    with pytest.raises(Interrupted) as stopped:
+        run.train(requests)
+    assert stopped.value.step == 0 and not list(tmp_path.glob("*.index"))
+    requests.clear()
+    asked = []
+
+    def evaluate(is_stopped):
+        asked.append(is_stopped())
+        requests.append("a notice")
+        return None if is_stopped() else {"loss": 1.0}
+
+    with pytest.raises(Interrupted) as stopped:
+        run.train(requests, evaluate=evaluate)
+    assert (asked, stopped.value.step) == ([False], 3)
+    assert (tmp_path / "model.ckpt-3.index").exists() and not run.lines("eval")
 
 
 def test_a_loss_that_is_not_finite_stops_without_saving(tmp_path):
@@ -238,7 +255,7 @@ def test_workers_compare_what_they_went_back_to_and_the_chief_knows_a_missing_ev
     run = Run(tmp_path, steps=6, max_rollbacks=1)
     loop = run.loop(make_dataset=poisoned(run, [4]))
     loop.train()
-    assert compared == [(3, "checkpoints"), (3, "checkpoints")]  # the newest, and the one gone back to
+    assert compared == [(3, "checkpoints (here of step 3)")] * 2  # the newest, and the one gone back to
     assert loop.evaluation_is_missing()
     loop.log.write("eval", 6, {"loss": 1.0})
     assert not loop.evaluation_is_missing()

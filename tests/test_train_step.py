@@ -68,7 +68,7 @@ def test_evaluation_weighs_every_example_the_same_for_any_batch(tmp_path, strate
     def evaluate(size, strategy=run.strategy, model=run.model):
         dataset = lambda rows: tf.data.Dataset.from_tensor_slices(data).batch(size, drop_remainder=True)  # noqa: E731
         batches = lambda: distribute(dataset, strategy, batch_size=size)  # noqa: E731
-        return make_evaluator(model, run.objective, make_dataset=batches, strategy=strategy)()
+        return make_evaluator(model, run.objective, make_dataset=batches, strategy=strategy)(lambda: False)
 
     expected = evaluate(24)
     mirrored = Run(tmp_path / "m", strategy=strategies[2])

@@ -178,10 +178,17 @@ def test_workers_that_may_not_roll_back_end_in_the_same_sentence(poisoned_settin
 
 
 @pytest.mark.slow
+def test_workers_with_different_flags_end_in_a_sentence(settings, start_workers, tmp_path):
+    workers = start_workers(settings, save_checkpoints_steps=4)
+    end_in_one_sentence(workers, "the workers have different flags, models or records; start the same command")
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.slow
 def test_workers_that_find_different_checkpoints_end_in_a_sentence(settings, start_workers, tmp_path):
     pretrain(PretrainConfig(**settings))
     workers = start_workers(settings, output_dir=tmp_path / "elsewhere")
-    end_in_one_sentence(workers, "the workers have different checkpoints", "must see the same --output_dir")
+    end_in_one_sentence(workers, "the workers have different checkpoints", "with the same --output_dir and records")
 
 
 @pytest.mark.slow
@@ -189,7 +196,7 @@ def test_workers_that_would_go_back_to_different_checkpoints_end_in_a_sentence(
     poisoned_settings, start_workers, tmp_path
 ):
     workers = start_workers(poisoned_settings, output_dir=tmp_path / "elsewhere")
-    end_in_one_sentence(workers, "the workers have different checkpoints", "must see the same --output_dir")
+    end_in_one_sentence(workers, "the workers have different checkpoints", "with the same --output_dir and records")
 
 
 @pytest.mark.slow
@@ -246,6 +253,7 @@ def test_a_worker_that_is_lost_ends_in_a_sentence_within_a_minute(settings, star
         ("{", "TF_CONFIG must look like"),
         ("[]", "TF_CONFIG must look like"),
         ('{"cluster": {"worker": ["a:1", "b:2"]}, "task": {"type": "worker", "index": 2}}', "TF_CONFIG must look like"),
+        ('{"cluster": {"worker": ["a:1", "b:2"]}, "task": {"type": "worker", "index": -1}}', "TF_CONFIG must look"),
         ('{"cluster": {"worker": ["a", "b:2"]}, "task": {"type": "worker", "index": 0}}', "TF_CONFIG must look like"),
         (tf_config(["a:1", "a:1"], 0), "may name each address once"),
         ('{"cluster": {"worker": ["a:1"], "ps": ["c:3"]}, "task": {"type": "worker", "index": 0}}', "each address"),
