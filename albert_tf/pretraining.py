@@ -234,9 +234,9 @@ def _train_or_say_done(config: PretrainConfig, loop: TrainLoop, requests: Sequen
     if loop.step:
         done_or_continuing = "Training is done: step %d of %d." if is_done else "Continuing from step %d of %d"
         logging.info(done_or_continuing, loop.step, config.num_train_steps)
-    is_evaluated = not loop.step or not (is_done or loop.step % config.save_checkpoints_steps == 0)
+    is_due = loop.step > 0 and (is_done or loop.step % config.save_checkpoints_steps == 0)
     # A run may be killed between a checkpoint and its evaluation, or have other held-out examples now.
-    if not is_evaluated and loop.evaluation_is_missing() and not loop.evaluate_checkpoint(requests):
+    if is_due and loop.evaluation_is_missing() and not loop.evaluate_checkpoint(requests):
         raise Interrupted(requests, loop.step)
     if not is_done:
         loop.train(requests)
