@@ -100,5 +100,5 @@ def _to_array(tensor: Any, name: str) -> np.ndarray:
         raise RequestError("INVALID_ARGUMENT", f"{name} must have the values of its shape {sizes}")
     try:
         return tf.make_ndarray(tensor)
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, KeyError):  # KeyError: of a type that has no array, such as a resource
         raise RequestError("INVALID_ARGUMENT", f"{name} is not a tensor that can be read") from None

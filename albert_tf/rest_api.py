@@ -5,7 +5,6 @@ Requests: https://www.tensorflow.org/tfx/serving/api_rest (row and column form, 
 
 import asyncio
 import base64
-import binascii
 import json
 import re
 from collections.abc import Awaitable, Callable, Iterator, Mapping
@@ -190,12 +189,12 @@ def _text(leaf: Any, name: str) -> bytes:
             return base64.b64decode(leaf["b64"], validate=True)
         if isinstance(leaf, str):
             return leaf.encode("utf-8")
-    except binascii.Error:
-        raise RequestError("INVALID_ARGUMENT", f"{name}: b64 must be base64") from None
     except UnicodeEncodeError:
         raise RequestError(
             "INVALID_ARGUMENT", f"{name} must be Unicode text; it has half of a surrogate pair"
         ) from None
+    except ValueError:  # binascii's own, or of characters that are not ASCII
+        raise RequestError("INVALID_ARGUMENT", f"{name}: b64 must be base64") from None
     raise RequestError("INVALID_ARGUMENT", f"{name} must hold strings; received {_json_type(leaf)}")
 
 

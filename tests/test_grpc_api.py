@@ -58,6 +58,10 @@ def one_value_for_many():
     return proto
 
 
+def a_resource():
+    return TensorProto(dtype=tf.resource.as_datatype_enum, string_val=[b"a"])
+
+
 def values_left_out():
     proto = tf.make_tensor_proto(["a", "b"])
     del proto.string_val[:]
@@ -81,6 +85,7 @@ def values_left_out():
         ({"text": ["a" * 30_000]}, "RESOURCE_EXHAUSTED", "message larger than max"),
         ({"text": one_value_for_many()}, "INVALID_ARGUMENT", "the values of its shape"),
         ({"text": values_left_out()}, "INVALID_ARGUMENT", "the values of its shape"),
+        ({"text": a_resource()}, "INVALID_ARGUMENT", "not a tensor that can be read"),
         ({"text": ["a"], "signature_name": "x" * 15_000}, "INVALID_ARGUMENT", "x ..."),
     ],
 )

@@ -106,6 +106,7 @@ TOKENS = {"signature_name": "tokens"}
         ({"instances": ["a", ["b"]]}, "nested equally deep"),
         ({"instances": ["\ud800"]}, "half of a surrogate pair"),
         ({"instances": [{"b64": "*"}]}, "must be base64"),
+        ({"instances": [{"b64": "ä"}]}, "must be base64"),
         ({"instances": [{"b64": "/w=="}]}, "text must be UTF-8"),
         ({"instances": ["a" * 1001]}, "a text may be at most 1000 bytes long"),
         ({"instances": ["a"] * 3000}, "from 1 to 8 texts"),
