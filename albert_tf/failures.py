@@ -38,7 +38,7 @@ def _sentence(error: tf.errors.OpError, files: Sequence[Path]) -> str | None:
         return "the disk is full; make room and repeat the command, which goes on from the newest checkpoint"
     if isinstance(error, tf.errors.ResourceExhaustedError):
         return (
-            f"out of memory ({first_line}); raise --gradient_accumulation_steps, which leaves the result as it is, or "
+            f"out of memory ({first_line}); raise --gradient_accumulation_steps, which changes only rounding, or "
             "lower --train_batch_size"
         )
     if isinstance(error, tf.errors.DataLossError | tf.errors.OutOfRangeError):

@@ -78,11 +78,12 @@ class RecordsDirectory:
     manifest: Manifest
 
     @classmethod
-    def of_files(cls, files: Sequence[Path]) -> "RecordsDirectory | None":
+    def of_files(cls, files: Sequence[Path], *, complete: bool = False) -> "RecordsDirectory | None":
         """Returns the directory that `files` belong to, or None where no manifest is beside them.
 
         Raises UserError for files of several directories with manifests, files that the manifest does not list, and
-        where one of their kind (train, eval) is missing or has another size than was written. Nothing of them is read.
+        files of another size than was written; where they are to be `complete`, also of others of their kind (train,
+        eval), or where one of these is missing. Nothing of them is read.
         """
         directories = sorted({file.parent.resolve() for file in files if (file.parent / MANIFEST_FILE).exists()})
         unfinished = [file.parent for file in files if (file.parent / UNFINISHED_DIRECTORY).exists()]
@@ -99,9 +100,10 @@ class RecordsDirectory:
         for file in files:
             if file.name not in manifest.shards:
                 raise UserError(f"{file} is not listed in {directories[0] / MANIFEST_FILE}; it comes from another run")
-        kinds = {_kind(file.name) for file in files}
+        names = {file.name for file in files}
+        kinds = {_kind(name) for name in names} if complete else set()
         for name, shard in manifest.shards.items():
-            problem = shard.problem(directories[0] / name) if _kind(name) in kinds else None
+            problem = shard.problem(directories[0] / name) if name in names or _kind(name) in kinds else None
             if problem:
                 raise UserError(f"{directories[0] / name} {problem}: copy it again from where the records were made, "
                                 "or delete the directory and make them again")  # fmt: skip

@@ -22,7 +22,7 @@ from albert_tf.input_pipeline import evaluation_dataset, training_dataset
 from albert_tf.loading import assign_weights, open_checkpoint
 from albert_tf.losses import pretraining_loss, pretraining_metric_names
 from albert_tf.optimizers import AlbertOptimizer, LearningRateSchedule
-from albert_tf.run_checkpoints import RunCheckpoints
+from albert_tf.run_checkpoints import RunCheckpoints, newest_in_words
 from albert_tf.run_config import PretrainConfig
 from albert_tf.run_data import RunData, open_data
 from albert_tf.run_plan import RunPlan, check_fit, check_same_command, make_plan, num_evaluated
@@ -57,19 +57,27 @@ def pretrain(config: PretrainConfig) -> int:
     if config.dry_run:
         logging.info("Nothing was done: --dry_run")
         return 0
-    check_same_command(config, albert_config, plan=plan, strategy=strategy)
     files = [file for records in (data.train, data.evaluation) if records for file in records.files]
-    with failures_as_sentences(files), _output_directory(config):
-        try:
-            with stop_requests(poll_metadata_server=config.tpu is not None) as requests:
-                loop = _prepare(config, albert_config, data, plan, strategy)
-                _train_or_say_done(config, loop, requests)
-        except Interrupted as stopped:
-            logging.info("Stopped by %s at step %d of %d; the same command goes on from there.",
-                         stopped.reason, stopped.step, config.num_train_steps)  # fmt: skip
-            return 0
-        _conclude(config, loop, num_held_out=num_evaluated(config, data))
+    with failures_as_sentences(files):
+        check_same_command(config, albert_config, plan=plan, strategy=strategy)
+        with _output_directory(config):
+            try:
+                with _stop_requests(config) as requests:
+                    loop = _prepare(config, albert_config, data, plan, strategy)
+                    _train_or_say_done(config, loop, requests)
+            except Interrupted as stopped:
+                logging.info("Stopped by %s at step %d of %d; the same command goes on from there.",
+                             stopped.reason, stopped.step, config.num_train_steps)  # fmt: skip
+                return 0
+            _conclude(config, loop, num_held_out=num_evaluated(config, data))
     return 0
+
+
+def _stop_requests(config: PretrainConfig) -> contextlib.AbstractContextManager[list[str]]:
+    """Watches for requests to stop where there is something to save; an evaluation alone just ends."""
+    if not config.trains:
+        return contextlib.nullcontext([])
+    return stop_requests(poll_metadata_server=config.tpu is not None)
 
 
 @contextlib.contextmanager
@@ -101,7 +109,7 @@ def _prepare(
         if not checkpoints.restore_latest():
             _initialize(config, trainee, data)
     step = int(trainee.global_step.numpy())
-    Agreement(strategy).check_equal(step, what=f"checkpoints (here of step {step})")
+    Agreement(strategy).check_equal(step, what=newest_in_words(step))
     _check_export_target(config, finished=step >= plan.num_train_steps)
     if writes:
         if not step:
@@ -230,6 +238,8 @@ def _train_or_say_done(config: PretrainConfig, loop: TrainLoop, requests: Sequen
     """Trains to the last step and evaluates it; raises Interrupted where `requests` gets a reason to stop."""
     if not config.trains:
         return
+    if loop.must_stop(requests):
+        raise Interrupted(requests, loop.step)
     is_done = loop.step >= config.num_train_steps
     if loop.step:
         done_or_continuing = "Training is done: step %d of %d." if is_done else "Continuing from step %d of %d"
@@ -255,7 +265,7 @@ def _conclude(config: PretrainConfig, loop: TrainLoop, *, num_held_out: int) -> 
         num_train_steps=loop.settings.num_train_steps,
         output_dir=config.output_dir,
         num_held_out=num_held_out,
-        best=loop.checkpoints.best(),
+        best=loop.checkpoints.best(held_out=loop.held_out),
         tokens_per_second=loop.log.median("train", "tokens_per_second"),
     )
     print("\n".join(lines), flush=True)

@@ -22,8 +22,6 @@ BEST_FILE = "best_checkpoint.json"
 DAMAGED_PREFIX = "damaged-"
 DIVERGED_PREFIX = "diverged-"
 
-_BEST_NOTE = "note of the best checkpoint"
-
 _FILE = re.compile(rf"{re.escape(CHECKPOINT_NAME)}-(\d+)[._].+")
 
 
@@ -123,20 +121,29 @@ class RunCheckpoints:
         steps = saved_steps(self._directory)
         return steps[-1] if steps else None
 
-    def best(self) -> tuple[int, float] | None:
-        """Returns step and held-out loss of the best checkpoint that is there, or None."""
+    def best(self, *, held_out: str | None = None) -> tuple[int, float] | None:
+        """Returns step and held-out loss of the best checkpoint that is there, or None.
+
+        `held_out`: only one that was found on these examples.
+        """
         path = self._directory / BEST_FILE
         if not path.exists():
             return None
-        best = read_json(path, what=_BEST_NOTE)
-        return (best["step"], best["loss"]) if self._index(best["step"]).exists() else None
+        best = read_json(path, what="note of the best checkpoint")
+        if not self._index(best["step"]).exists() or held_out not in (None, best.get("held_out")):
+            return None
+        return best["step"], best["loss"]
 
-    def note_evaluation(self, loss: float, *, held_out: str | None = None) -> None:
-        """Notes the held-out loss of the checkpoint in force; the best one on these examples is kept."""
-        best, path = self.best(), self._directory / BEST_FILE
-        comparable = best is not None and read_json(path, what=_BEST_NOTE).get("held_out") == held_out
-        if self._writes and (best is None or not comparable or best[0] == self._in_force or loss < best[1]):
-            write_json(path, {"step": self._in_force, "loss": loss, "held_out": held_out})
+    def note_evaluation(self, loss: float, *, held_out: str | None, is_done: bool = False) -> None:
+        """Notes the held-out loss of the checkpoint in force, if it is the best on these examples; that one is kept.
+
+        A run that goes on forgets the best on other examples. One that `is_done` was only looked at with them.
+        """
+        best = self.best(held_out=held_out)
+        if best is None and is_done and self.best() is not None:
+            return
+        if self._writes and (best is None or best[0] == self._in_force or loss < best[1]):
+            write_json(self._directory / BEST_FILE, {"step": self._in_force, "loss": loss, "held_out": held_out})
 
     def _prefix(self, step: int) -> Path:
         return self._directory / f"{CHECKPOINT_NAME}-{step}"
@@ -175,6 +182,11 @@ def saved_steps(directory: Path) -> list[int]:
     """Returns the steps of the checkpoints in a run's directory, in order."""
     matches = (_FILE.fullmatch(path.name) for path in directory.glob(f"{CHECKPOINT_NAME}-*.index"))
     return sorted(int(match[1]) for match in matches if match)
+
+
+def newest_in_words(step: int | None) -> str:
+    """Returns what workers compare and may find different: the newest checkpoint, of `step`; 0 or None is none."""
+    return f"checkpoints (here {f'of step {step}' if step else 'none'})"
 
 
 def _flush_to_disk(path: Path) -> None:

@@ -214,10 +214,12 @@ class PretrainConfig:
     train_batch_size: int = option("Examples in a step, over all replicas.", default=PUBLISHED_BATCH_SIZE)
     eval_batch_size: int = option("Examples in an evaluation step, over all replicas.", default=64)
     gradient_accumulation_steps: int = option(
-        "Micro-batches that a replica works through in a step, to save memory; the update is the same.", default=1
+        "Micro-batches that a replica works through in a step, to save memory; the update changes by rounding only.",
+        default=1,
     )
     remat: bool = option(
-        "Compute each layer again in the backward pass: less memory, a third more work, the same result.", default=False
+        "Compute each layer again in the backward pass: less memory, a third more work, another rounding.",
+        default=False,
     )
     optimizer: str = option("lamb or adamw, as ALBERT defines them.", default="lamb", choices=OPTIMIZERS)
     learning_rate: float | None = option(
@@ -283,7 +285,7 @@ class PretrainConfig:
         if self.max_loss_jump:
             _require(self, "max_loss_jump", at_least=1.1)
         if self.iterations_per_loop != "auto" and not (
-            self.iterations_per_loop.isdecimal() and int(self.iterations_per_loop) > 0
+            self.iterations_per_loop.isdecimal() and 0 < int(self.iterations_per_loop) < 2**63
         ):
             raise UserError(f"--iterations_per_loop must be auto or a positive integer; "
                             f"received {self.iterations_per_loop!r}")  # fmt: skip

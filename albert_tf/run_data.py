@@ -56,7 +56,7 @@ def open_data(config: PretrainConfig, albert_config: AlbertConfig) -> RunData:
     for flag, patterns in wanted.items():
         if patterns:
             files = expand_globs(patterns, flag=flag)
-            directory = RecordsDirectory.of_files(files)
+            directory = RecordsDirectory.of_files(files, complete=True)
             records = open_records(files, directory=directory, vocab_size=albert_config.vocab_size, **lengths)
             for first, _ in opened.values():
                 for name in lengths:
@@ -106,7 +106,7 @@ def _check_same_kind(train: RecordsDirectory | None, evaluation: RecordsDirector
 
 
 def describe_records(records: Records) -> str:
-    """Returns what identifies a run's training records: their number, and a fingerprint of names, sizes and bytes.
+    """Returns what identifies records: their number, and a fingerprint of names, sizes and bytes.
 
     Of each file the first and last 64 KiB are read, so that the largest set takes seconds.
     """

@@ -107,14 +107,15 @@ def make_plan(
 def check_same_command(
     config: PretrainConfig, albert_config: AlbertConfig, *, plan: RunPlan, strategy: tf.distribute.Strategy
 ) -> None:
-    """Raises UserError unless all workers have the same flags, model and records; where these lie may differ.
+    """Raises UserError unless all workers have the same flags, model, records and precision.
 
-    Workers that do not would train on silently, or wait for each other without end.
+    Workers that do not would train on silently, or wait for each other without end. Where the files lie may differ.
     """
     flags = {name: value for name, value in dataclasses.asdict(config).items() if name not in _PLACES}
     decided = repr((flags, albert_config, plan.record, plan.held_out))
     digest = hashlib.sha256(decided.encode()).digest()
-    Agreement(strategy).check_equal(int.from_bytes(digest[:4], "big"), what="flags, models or records")
+    what = f"flags, models, records or precision (here {plan.precision})"
+    Agreement(strategy).check_equal(int.from_bytes(digest[:4], "big"), what=what)
 
 
 def num_evaluated(config: PretrainConfig, data: RunData) -> int:

@@ -11,6 +11,7 @@ import threading
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
+from typing import Any
 
 from absl import logging
 
@@ -31,18 +32,24 @@ def stop_requests(*, poll_metadata_server: bool) -> Iterator[list[str]]:
     over = threading.Event()
     reader, writer = os.pipe()
     os.set_blocking(writer, False)
-    previous = {number: signal.signal(number, lambda *_: None) for number in (signal.SIGINT, signal.SIGTERM)}
-    before = signal.set_wakeup_fd(writer)
-    threading.Thread(target=_watch_signals, args=(reader, requests), daemon=True).start()
+    threading.Thread(target=_watch_signals, args=(reader, requests), name="signals", daemon=True).start()
     if poll_metadata_server:
-        threading.Thread(target=_watch_metadata_server, args=(requests, over), daemon=True).start()
+        watch = threading.Thread(target=_watch_metadata_server, args=(requests, over), name="metadata", daemon=True)
+        watch.start()
+    handlers: dict[int, Any] = {}
     try:
-        yield requests
+        # In this order, and back in the reverse one, so that no signal finds the handler without the pipe.
+        before = signal.set_wakeup_fd(writer)
+        for number in (signal.SIGINT, signal.SIGTERM):
+            handlers[number] = signal.signal(number, lambda *_: None)
+        try:
+            yield requests
+        finally:
+            for caught, handler in handlers.items():
+                signal.signal(caught, handler)
+            signal.set_wakeup_fd(before)
     finally:
         over.set()
-        signal.set_wakeup_fd(before)
-        for number, handler in previous.items():
-            signal.signal(number, handler)
         os.close(writer)  # the watching thread reads the end
 
 
@@ -87,7 +94,7 @@ def _watch_metadata_server(requests: list[str], over: threading.Event) -> None:
             has_answered = True
             if answer == announcement:
                 requests.append(f"the machine's notice {path}={answer}")
-                logging.info("Notice of preemption; stopping after this loop, with a checkpoint")
+                logging.info("Notice of preemption; stopping as soon as the work is saved")
                 return
         over.wait(_POLL_SECONDS)
 

@@ -82,8 +82,8 @@ class TrainLog:
                 tf.summary.scalar(name, value, step=step)
         writer.flush()
         with open(self._path, "a", encoding="utf-8") as stream:
-            on = {"held_out": held_out} if held_out else {}
-            stream.write(json.dumps({"split": split, "step": step, **metrics, **on}) + "\n")
+            source = {"held_out": held_out} if held_out else {}
+            stream.write(json.dumps({"split": split, "step": step, **metrics, **source}) + "\n")
         shown = [f"{short} {metrics[name]:.4g}" for name, short in _SHORT_NAMES.items() if name in metrics]
         if split == "train":
             shown += [f"{metrics['tokens_per_second']:,.0f} tokens/s", f"utilisation {metrics['utilisation']:.0%}"]

@@ -16,7 +16,7 @@ import tensorflow as tf
 from absl import logging
 
 from albert_tf.divergence import Divergence, DivergenceGuard
-from albert_tf.run_checkpoints import RunCheckpoints
+from albert_tf.run_checkpoints import RunCheckpoints, newest_in_words
 from albert_tf.train_log import TrainLog
 from albert_tf.train_step import (
     Evaluator,
@@ -88,7 +88,7 @@ class TrainLoop:
         agree, loop = self._agree, _LoopLength(settings.iterations_per_loop)
         step, steps, loops, last_save, batches = self.step, 1, 0, time.monotonic(), None
         logging.info("Compiling the training step; the first progress line follows")
-        stop = agree.any(bool(requests))
+        stop = self.must_stop(requests)
         while step < settings.num_train_steps and not stop:
             batches = batches or iter(self.make_batches(self.guard.data_step(step)))
             next_save = (step // settings.save_checkpoints_steps + 1) * settings.save_checkpoints_steps
@@ -105,12 +105,12 @@ class TrainLoop:
             )
             if diverged:
                 step, batches = self._roll_back(step, diverged), None
-                stop = agree.any(bool(requests))
+                stop = self.must_stop(requests)
                 continue
             step += steps
             self.log.write("train", step, self._metrics(rows, seconds))
             loop.adapt(steps, seconds)
-            stop = agree.any(bool(requests))
+            stop = self.must_stop(requests)
             late = agree.chiefs(int(time.monotonic() - last_save >= settings.save_checkpoints_secs))
             if step == next_save or stop or late:
                 self.save()
@@ -132,14 +132,19 @@ class TrainLoop:
         """
         if self.evaluate is None:
             return True
-        metrics = self.evaluate(lambda: self._agree.any(bool(requests)))
+        metrics = self.evaluate(lambda: self.must_stop(requests))
         if metrics is None:
             return False
         self.log.write("eval", self.step, metrics, held_out=self.held_out)
-        self.checkpoints.note_evaluation(metrics["loss"], held_out=self.held_out)
+        is_done = self.step >= self.settings.num_train_steps
+        self.checkpoints.note_evaluation(metrics["loss"], held_out=self.held_out, is_done=is_done)
         return True
 
-    def evaluation(self) -> dict[str, float] | None:
+    def must_stop(self, requests: Sequence[str]) -> bool:
+        """Returns whether any worker has a request to stop."""
+        return self._agree.any(bool(requests))
+
+    def evaluation(self) -> dict[str, Any] | None:
         """Returns what was written down of the current step and these held-out examples, or None."""
         return self.log.last("eval", self.step, held_out=self.held_out)
 
@@ -161,12 +166,12 @@ class TrainLoop:
         """Goes back to a checkpoint; returns its step. The data in between will be skipped."""
         diverged_step = step + diverged.good_steps + 1
         newest = self.checkpoints.newest_step()
-        self._agree.check_equal(newest or 0, what=f"checkpoints (here of step {newest})")  # before one of them ends
+        self._agree.check_equal(newest or 0, what=newest_in_words(newest))  # before one of them ends
         self.guard.check_rollback_allowed(diverged_step, reason=diverged.reason, newest_step=newest)
         doubted = newest if self.guard.doubts_checkpoint(newest, diverged_step=diverged_step) else None
         self.checkpoints.restore_latest(doubted=doubted)
         restored = self.step
-        self._agree.check_equal(restored, what=f"checkpoints (here of step {restored})")
+        self._agree.check_equal(restored, what=newest_in_words(restored))
         self.guard.note_rollback(diverged_step, reason=diverged.reason, restored_step=restored)
         self.guard.set_state(self.trainee.state["recent_losses"].numpy())
         self.log.cut_back(restored)

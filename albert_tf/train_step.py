@@ -168,14 +168,15 @@ def compile_train_steps(
     seconds that the step waited for its data. The number of steps is a tensor, so that the loop is traced once.
     """
 
-    def replica_step(batch: Batch) -> tf.Tensor:
-        return train_step(
-            batch,
-            trainee=trainee,
-            objective=objective,
-            random_seed=random_seed,
-            accumulation_steps=accumulation_steps,
-        )
+    def replica_step(batch: Batch, waited: tf.Tensor) -> tf.Tensor:
+        with tf.control_dependencies([waited]):  # the step begins when the clock has stopped
+            return train_step(
+                batch,
+                trainee=trainee,
+                objective=objective,
+                random_seed=random_seed,
+                accumulation_steps=accumulation_steps,
+            )
 
     @tf.function
     def run_steps(batches: Iterator[Any], steps: tf.Tensor) -> tf.Tensor:
@@ -189,8 +190,7 @@ def compile_train_steps(
                 batch = next(batches)
             with tf.control_dependencies(_local_tensors(batch, strategy)):
                 waited = tf.cast(tf.timestamp() - began, tf.float32)
-            with tf.control_dependencies([waited]):  # the step begins when the clock has stopped
-                values = strategy.run(replica_step, args=(batch,))
+            values = strategy.run(replica_step, args=(batch, waited))
             last = tf.concat([strategy.experimental_local_results(values)[0], [waited]], axis=0)
             rows = rows.write(index, last)
         return rows.stack()

@@ -79,7 +79,7 @@ class SpillWriter:
         with whole_file(self._path.with_suffix(".index")) as temporary:
             index[np.argsort(index["shard"], kind="stable")].tofile(temporary)
         packed = io.BytesIO()  # a ZIP file on a full disk complains again when it is collected
-        np.savez(packed, **results)  # type: ignore[arg-type]  # stubs for an argument that NumPy 2.1 has not
+        np.savez(packed, **results)  # type: ignore[arg-type]  # the stubs know allow_pickle, which NumPy 2.1 lacks
         with whole_file(self._path.with_suffix(".npz")) as temporary:
             temporary.write_bytes(packed.getbuffer())
 

@@ -33,16 +33,17 @@ def test_a_file_from_elsewhere_is_refused(alice_records, tmp_path):
         RecordsDirectory.of_files([*alice_records.glob("train-*"), tmp_path / "train-x.tfrecord"])
 
 
-def test_a_file_that_the_manifest_lists_may_not_be_missing(alice_records, tmp_path):
+def test_a_file_that_the_manifest_lists_may_not_be_missing_where_all_are_needed(alice_records, tmp_path):
     records = tmp_path / "records"
     shutil.copytree(alice_records, records)
     first, second = sorted(records.glob("train-*"))
     for file in records.glob("eval-*"):  # of another kind
         file.unlink()
-    assert RecordsDirectory.of_files([first])  # a choice of those that are there
+    assert RecordsDirectory.of_files([first], complete=True)  # a choice of those that are there
     second.unlink()
+    assert RecordsDirectory.of_files([first])
     with pytest.raises(UserError, match=f"{second.name} is missing: copy it again"):
-        RecordsDirectory.of_files([first])
+        RecordsDirectory.of_files([first], complete=True)
 
 
 def test_one_directory_may_be_spelled_in_several_ways(alice_records, tmp_path):

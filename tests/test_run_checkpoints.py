@@ -66,27 +66,30 @@ def test_the_best_by_held_out_loss_is_kept_too(tmp_path):
     saved = Saved(tmp_path, seed=0, keep=1)
     for step, loss in [(1, 3.0), (2, 2.0), (3, 2.5), (4, 2.4)]:
         saved.save(step)
-        saved.checkpoints.note_evaluation(loss)
+        saved.checkpoints.note_evaluation(loss, held_out="all")
     assert saved_steps(tmp_path) == [2, 4]
     assert saved.checkpoints.best() == (2, 2.0)
     saved.save(5)
-    saved.checkpoints.note_evaluation(1.0)
+    saved.checkpoints.note_evaluation(1.0, held_out="all")
     saved.save(6)
     assert saved_steps(tmp_path) == [5, 6]
     state = tf.train.get_checkpoint_state(str(tmp_path))
     assert [path.rpartition("-")[2] for path in state.all_model_checkpoint_paths] == ["5", "6"]
-    saved.checkpoints.note_evaluation(1.5, held_out="other examples")
+    saved.checkpoints.note_evaluation(0.5, held_out="others", is_done=True)
+    assert saved.checkpoints.best() == saved.checkpoints.best(held_out="all") == (5, 1.0)
+    assert saved.checkpoints.best(held_out="others") is None
+    saved.checkpoints.note_evaluation(1.5, held_out="others")
     assert saved.checkpoints.best() == (6, 1.5)
 
 
 def test_the_note_of_the_best_follows_a_step_that_is_made_again(tmp_path):
     saved = Saved(tmp_path, seed=0, keep=5)
     saved.save(3, 6)
-    saved.checkpoints.note_evaluation(2.0)
+    saved.checkpoints.note_evaluation(2.0, held_out="all")
     assert saved.checkpoints.restore_latest(doubted=6) and int(saved.step) == 3
     assert saved.checkpoints.best() is None
     saved.save(6)  # on other data
-    saved.checkpoints.note_evaluation(2.5)
+    saved.checkpoints.note_evaluation(2.5, held_out="all")
     assert saved.checkpoints.best() == (6, 2.5)
 
 
@@ -151,7 +154,7 @@ def test_another_model_is_refused(tmp_path):
 def test_only_the_chief_writes(tmp_path):
     worker = Saved(tmp_path, seed=1, writes=False)
     worker.save(3)
-    worker.checkpoints.note_evaluation(1.0)
+    worker.checkpoints.note_evaluation(1.0, held_out="all")
     assert not list(tmp_path.iterdir())
 
 

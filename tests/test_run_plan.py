@@ -67,8 +67,14 @@ def test_workers_with_other_flags_or_records_are_told_apart(planned, monkeypatch
         config, _, plan = planned(train_batch_size=16, **changes)
         shape = checks.tiny_config(vocab_size=600)
         check_same_command(config, shape, plan=plan, strategy=tf.distribute.get_strategy())
+    shape = checks.tiny_config(vocab_size=600)
+    for name in ("record", "held_out"):
+        other_plan = dataclasses.replace(plan, **{name: "of others"})
+        check_same_command(config, shape, plan=other_plan, strategy=tf.distribute.get_strategy())
+    other_shape = checks.tiny_config(vocab_size=600, hidden_dropout_prob=0.5)
+    check_same_command(config, other_shape, plan=plan, strategy=tf.distribute.get_strategy())
     elsewhere = dataclasses.replace(config, output_dir="elsewhere")
     check_same_command(elsewhere, shape, plan=plan, strategy=tf.distribute.get_strategy())
     values, names = zip(*compared, strict=True)
-    assert values[0] == values[1] and values[-1] == values[-2] and len(set(values)) == 4
-    assert set(names) == {"flags, models or records"}
+    assert len(values) == 9 and values[0] == values[1] and values[4] == values[8]
+    assert len(set(values)) == 7 and set(names) == {"flags, models, records or precision (here float32)"}

@@ -121,7 +121,7 @@ def test_without_a_metadata_server_the_watching_thread_ends(monkeypatch):
     before = set(threading.enumerate())
     with stop_requests(poll_metadata_server=True) as requests:
         for thread in set(threading.enumerate()) - before:
-            if "signals" in thread.name:  # ends with the requests
+            if thread.name == "signals":  # ends with the requests
                 continue
             thread.join(timeout=10)
             assert not thread.is_alive()

@@ -5,7 +5,7 @@ import tensorflow as tf
 from test_train_loop import DROPOUT, Run
 
 from albert_tf.distribution import distribute
-from albert_tf.train_step import make_evaluator
+from albert_tf.train_step import compile_train_steps, make_evaluator
 
 
 @pytest.fixture(scope="module")
@@ -48,6 +48,31 @@ def test_two_replicas_with_micro_batches_take_the_steps_of_one(tmp_path, strateg
 def test_any_replicas_and_micro_batches_take_the_steps_of_one(tmp_path, strategies, optimizer, dropout):
     others = [(1, 4), (2, 1), (2, 4), (4, 1), (4, 2)]
     compare_with_one(tmp_path, strategies, others, optimizer=optimizer, dropout=dropout)
+
+
+@pytest.mark.parametrize("replicas", [1, 2])
+def test_the_clock_of_the_data_has_stopped_before_a_step_begins(tmp_path, strategies, replicas):
+    run = Run(tmp_path, strategy=strategies[replicas])
+    options = {"strategy": run.strategy, "random_seed": 1, "accumulation_steps": 1}
+    run_steps = compile_train_steps(run.trainee, run.objective, **options)
+    batches = iter(distribute(lambda rows: run.make_dataset(0), run.strategy, batch_size=8))
+    traced = run_steps.get_concrete_function(batches, tf.constant(2, tf.int64))
+    functions = traced.graph.as_graph_def().library.function
+    (body,) = [f.node_def for f in functions if sum(node.op == "Timestamp" for node in f.node_def) == 2]
+    inputs = {node.name: [name.lstrip("^").partition(":")[0] for name in node.input] for node in body}
+
+    def all_before(name, found):
+        for before in inputs.get(name, []):
+            if before not in found:
+                found.add(before)
+                all_before(before, found)
+        return found
+
+    clocks = {node.name for node in body if node.op == "Timestamp"}
+    products = [node.name for node in body if node.op == "MatMul"]
+    assert len(products) > 10 * replicas
+    for name in products:
+        assert clocks <= all_before(name, set()), name
 
 
 def test_a_step_reports_trust_and_update_ratios(tmp_path):

@@ -180,8 +180,15 @@ def test_workers_that_may_not_roll_back_end_in_the_same_sentence(poisoned_settin
 @pytest.mark.slow
 def test_workers_with_different_flags_end_in_a_sentence(settings, start_workers, tmp_path):
     workers = start_workers(settings, save_checkpoints_steps=4)
-    end_in_one_sentence(workers, "the workers have different flags, models or records; start the same command")
+    end_in_one_sentence(workers, "the workers have different flags, models, records or precision (here ")
     assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.slow
+def test_a_worker_that_refuses_what_it_is_told_ends_the_other_in_a_sentence_too(settings, start_workers):
+    errors = ended(start_workers(settings, train_batch_size=9), status=1)
+    for text, sentence in zip(errors, ("has stopped answering", "must be a multiple of their number"), strict=True):
+        assert sentence in text.splitlines()[-1] and "Traceback" not in text
 
 
 @pytest.mark.slow
@@ -207,9 +214,10 @@ def test_workers_that_are_killed_and_started_again_end_with_the_bits_of_those_th
     whole, killed = ({**settings, "output_dir": tmp_path / name} for name in ("whole", "killed"))
     ended(start_workers(whole))
     workers, deadline = start_workers(killed), time.monotonic() + 240
-    while not saved_steps(tmp_path / "killed") and time.monotonic() < deadline:
-        time.sleep(0.05)
-    time.sleep(random.uniform(0.0, 3.0))
+    last = random.choice((20, 60, 100))
+    while last not in saved_steps(tmp_path / "killed") and time.monotonic() < deadline:
+        time.sleep(0.01)
+    time.sleep(random.uniform(0.0, 0.3))
     for worker in workers:
         worker.kill()
         worker.wait()
