@@ -22,16 +22,16 @@ from albert_tf.workers import Agreement
 DROPOUT = {"hidden_dropout_prob": 0.2, "attention_probs_dropout_prob": 0.2}
 
 
-def batches(config, step):
-    """Endless global batches of 8, each a function of its step."""
+def batches(config, step, *, size=8):
+    """Endless global batches of `size`, each a function of its step."""
 
     def endless():
         index = step
         while True:
-            yield checks.random_batch(config, batch=8, seed=100 + index)
+            yield checks.random_batch(config, batch=size, seed=100 + index)
             index += 1
 
-    spec = {n: tf.TensorSpec(t.shape, t.dtype) for n, t in checks.random_batch(config, batch=8).items()}
+    spec = {n: tf.TensorSpec(t.shape, t.dtype) for n, t in checks.random_batch(config, batch=size).items()}
     options = tf.data.Options()
     options.experimental_distribute.auto_shard_policy = tf.data.experimental.AutoShardPolicy.OFF
     return tf.data.Dataset.from_generator(endless, output_signature=spec).with_options(options)
@@ -40,8 +40,10 @@ def batches(config, step):
 class Run:
     """A run of the loop on a tiny model."""
 
-    def __init__(self, directory, *, strategy=None, optimizer="lamb", steps=6, rate=0.02, max_rollbacks=0, **changes):
-        self.strategy = strategy or tf.distribute.get_strategy()
+    def __init__(
+        self, directory, *, strategy=None, optimizer="lamb", steps=6, rate=0.02, max_rollbacks=0, batch=8, **changes
+    ):
+        self.strategy, self.batch = strategy or tf.distribute.get_strategy(), batch
         directory.mkdir(exist_ok=True)
         self.directory, self.steps, self.max_rollbacks = directory, steps, max_rollbacks
         config = checks.tiny_config(**changes)
@@ -57,7 +59,7 @@ class Run:
             )
             self.resumed = self.checkpoints.restore_latest()
         self.objective = Objective(pretraining_loss, pretraining_metric_names(model.head_names))
-        self.make_dataset = functools.partial(batches, config)
+        self.make_dataset = functools.partial(batches, config, size=batch)
         self.model = model
 
     def train(self, requests=(), **settings):
@@ -77,7 +79,7 @@ class Run:
         return TrainLoop(
             trainee=self.trainee,
             objective=self.objective._replace(loss_fn=loss_fn or self.objective.loss_fn),
-            make_batches=lambda step: distribute(lambda rows: make_dataset(step), self.strategy, batch_size=8),
+            make_batches=lambda step: distribute(lambda rows: make_dataset(step), self.strategy, batch_size=self.batch),
             strategy=self.strategy,
             checkpoints=self.checkpoints,
             guard=guard,
