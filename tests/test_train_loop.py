@@ -1,5 +1,6 @@
 import functools
 import json
+import time
 
 import checks
 import numpy as np
@@ -108,6 +109,17 @@ def test_a_trace_is_written_of_the_steps_after_the_first_loop(tmp_path):
     assert [line["step"] for line in run.lines()] == [2, 3, 5, 6]
     (trace,) = tmp_path.glob("profile/plugins/profile/*/*.xplane.pb")
     assert b"MatMul" in trace.read_bytes()
+
+
+@pytest.mark.parametrize(("pause", "low", "high"), [(0.0, 0.0, 0.5), (0.2, 0.7, 1.0)])
+def test_the_share_of_the_time_that_steps_wait_for_data_is_reported(tmp_path, pause, low, high):
+    run = Run(tmp_path, steps=6)
+
+    def slow(batch):
+        return (tf.py_function(lambda: time.sleep(pause), [], []), batch)[1]
+
+    run.train(loop=3, save_checkpoints_steps=6, make_dataset=lambda step: run.make_dataset(step).map(slow))
+    assert low <= run.lines()[-1]["data_wait"] <= high
 
 
 def test_loops_end_at_checkpoints_and_at_the_last_step(tmp_path):
