@@ -47,8 +47,9 @@ def _connect_tpu(
     if not outcome:
         raise UserError(f"--tpu={tpu}: no answer within {_CONNECT_SECONDS} seconds; is the TPU running and reachable?")
     if isinstance(outcome[0], Exception):
+        reason = first_line(outcome[0]).partition(" used by {{node")[0]  # and the operation's attributes
         raise UserError(
-            f"--tpu={tpu}: no TPU could be used ({first_line(outcome[0])}). On a TPU VM pass --tpu=local with a "
+            f"--tpu={tpu}: no TPU could be used ({reason}). On a TPU VM pass --tpu=local with a "
             "TensorFlow built for TPUs (BUILD.md); leave the flag out to train on this machine's GPUs or CPU"
         )
     return outcome[0]

@@ -27,6 +27,7 @@ def test_a_tpu_that_is_not_there_ends_in_one_sentence_within_a_minute():
         assert time.monotonic() - began < 60
         assert process.returncode == 0
         assert process.stdout.startswith(f"--tpu={tpu}: ") and process.stdout.count("\n") == 1, process.stdout
+        assert len(process.stdout) < 450 and "attrs" not in process.stdout
 
 
 def test_without_a_tpu_the_default_strategy_is_used():
