@@ -238,8 +238,6 @@ def _train_or_say_done(config: PretrainConfig, loop: TrainLoop, requests: Sequen
     """Trains to the last step and evaluates it; raises Interrupted where `requests` gets a reason to stop."""
     if not config.trains:
         return
-    if loop.must_stop(requests):
-        raise Interrupted(requests, loop.step)
     is_done = loop.step >= config.num_train_steps
     if loop.step:
         done_or_continuing = "Training is done: step %d of %d." if is_done else "Continuing from step %d of %d"
@@ -250,6 +248,8 @@ def _train_or_say_done(config: PretrainConfig, loop: TrainLoop, requests: Sequen
         raise Interrupted(requests, loop.step)
     if not is_done:
         loop.train(requests)
+    if loop.must_stop(requests):  # before what follows: it can be made at the next start
+        raise Interrupted(requests, loop.step)
 
 
 def _conclude(config: PretrainConfig, loop: TrainLoop, *, num_held_out: int) -> None:

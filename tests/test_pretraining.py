@@ -1,3 +1,4 @@
+import contextlib
 import dataclasses
 import json
 import logging
@@ -266,6 +267,13 @@ def test_a_remote_accelerator_takes_the_same_steps_and_all_files_are_written_her
     ours, theirs = checks.read_weights(local.output_dir), checks.read_weights(here / "run")
     for name, value in ours.items():
         assert np.abs(value - theirs[name]).max() < 1e-6, name
+
+
+def test_a_stop_after_the_last_step_leaves_the_summary_to_the_next_start(make_config, monkeypatch, capsys):
+    config = make_config(num_train_steps=2)
+    assert pretrain(config) == 0 and "Step 2 of 2" in capsys.readouterr().out
+    monkeypatch.setattr(pretraining, "stop_requests", lambda **_: contextlib.nullcontext(["a notice"]))
+    assert pretrain(config) == 0 and not capsys.readouterr().out
 
 
 def test_two_processes_do_not_train_into_one_directory(make_config, tmp_path):
