@@ -7,18 +7,18 @@ from albert_tf.version import __version__
 
 # Public name -> module. Loaded on first use, so that `import albert_tf` does not import TensorFlow.
 _PUBLIC_NAMES = {
-    "AlbertConfig": "config",
-    "SentencePieceTokenizer": "tokenizer",
-    "WordPieceTokenizer": "tokenizer",
-    "load_tokenizer": "tokenizer",
-    "AlbertEncoder": "encoder",
-    "AlbertWithHeads": "heads",
-    "TransformerBlock": "layers",
-    "load_encoder": "loading",
-    "load_model": "loading",
-    "open_checkpoint": "loading",
-    "pack_texts": "packing",
-    "load_engine": "engine",
+    "AlbertConfig": "architecture.config",
+    "SentencePieceTokenizer": "text.sentencepiece_tokenizer",
+    "WordPieceTokenizer": "text.wordpiece_tokenizer",
+    "load_tokenizer": "text.tokenizer_files",
+    "AlbertEncoder": "model.encoder",
+    "AlbertWithHeads": "model.heads",
+    "TransformerBlock": "model.block",
+    "load_encoder": "checkpoints.opening",
+    "load_model": "checkpoints.opening",
+    "open_checkpoint": "checkpoints.opening",
+    "pack_texts": "text.packing",
+    "load_engine": "inference.engine",
 }
 
 __all__ = ["__version__", *_PUBLIC_NAMES]

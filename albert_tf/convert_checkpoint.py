@@ -7,8 +7,8 @@ python -m albert_tf.convert_checkpoint --source=runs/albert_base_v2 --target=alb
 import sys
 from collections.abc import Sequence
 
-from albert_tf.command_line import run_command
-from albert_tf.run_config import ConvertConfig
+from albert_tf.settings.command_line import run_command
+from albert_tf.settings.conversion import ConvertConfig
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -17,7 +17,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _run(config: ConvertConfig) -> None:
-    from albert_tf.conversion import convert  # imports TensorFlow: not for --help
+    from albert_tf.checkpoints.converter import convert  # imports TensorFlow: not for --help
 
     print("\n".join(convert(config)))
 

@@ -6,10 +6,9 @@ python -m albert_tf.export_saved_model --check --saved_model_dir=export/1
 
 import sys
 from collections.abc import Sequence
-from pathlib import Path
 
-from albert_tf.command_line import run_command
-from albert_tf.serving_config import ExportConfig
+from albert_tf.settings.command_line import run_command
+from albert_tf.settings.export import ExportConfig
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -18,18 +17,9 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _run(config: ExportConfig) -> None:
-    from albert_tf import export, loading  # import TensorFlow: not for --help
+    from albert_tf.export.saved_model_writer import export_or_check  # imports TensorFlow: not for --help
 
-    if config.check:
-        print("\n".join(export.check_export(Path(config.saved_model_dir or "")).lines()))
-        return
-    export.export_saved_model(
-        loading.open_checkpoint(config.checkpoint or "", label_head=config.label_head),
-        output_dir=Path(config.output_dir or ""),
-        version=config.version,
-        max_seq_length=config.max_seq_length,
-        precision=config.precision,
-    )
+    export_or_check(config)
 
 
 if __name__ == "__main__":

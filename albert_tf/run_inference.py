@@ -8,8 +8,8 @@ The same command goes on where a killed one was. In Python: `albert_tf.load_engi
 import sys
 from collections.abc import Sequence
 
-from albert_tf.command_line import run_command
-from albert_tf.inference_config import InferenceConfig
+from albert_tf.settings.command_line import run_command
+from albert_tf.settings.inference import InferenceConfig
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -18,7 +18,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _run(config: InferenceConfig) -> None:
-    from albert_tf.inference import run_inference  # imports TensorFlow: not for --help
+    from albert_tf.inference.file_jobs import run_inference  # imports TensorFlow: not for --help
 
     run_inference(config)
 

@@ -7,8 +7,8 @@
 import sys
 from collections.abc import Sequence
 
-from albert_tf.command_line import log_settings, run_command
-from albert_tf.run_config import PretrainConfig
+from albert_tf.settings.command_line import log_settings, run_command
+from albert_tf.settings.pretraining import PretrainConfig
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -18,7 +18,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _run(config: PretrainConfig) -> int:
     log_settings(config)
-    from albert_tf.pretraining import pretrain  # imports TensorFlow: not for --help
+    from albert_tf.pretraining.pretraining_run import pretrain  # imports TensorFlow: not for --help
 
     return pretrain(config)
 

@@ -6,8 +6,8 @@ python -m albert_tf.serve --saved_model_dir=runs/demo/export
 import sys
 from collections.abc import Sequence
 
-from albert_tf.command_line import run_command
-from albert_tf.serving_config import ServeConfig
+from albert_tf.settings.command_line import run_command
+from albert_tf.settings.serving import ServeConfig
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -16,7 +16,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _run(config: ServeConfig) -> None:
-    from albert_tf import local_server  # imports TensorFlow: not for --help
+    from albert_tf.serving import local_server  # imports TensorFlow: not for --help
 
     local_server.serve(config)
 

@@ -9,8 +9,8 @@ are not checked, nor that a TPU is reached.
 import sys
 from collections.abc import Sequence
 
-from albert_tf.command_line import run_command
-from albert_tf.tpu_compiler import TpuAotConfig
+from albert_tf.settings.command_line import run_command
+from albert_tf.settings.tpu import TpuAotConfig
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -19,7 +19,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _run(config: TpuAotConfig) -> None:
-    from albert_tf.tpu_fit import report  # imports TensorFlow: not for --help
+    from albert_tf.tpu.tpu_fit import report  # imports TensorFlow: not for --help
 
     report(config)
 

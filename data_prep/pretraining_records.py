@@ -10,13 +10,19 @@ from typing import Any
 
 import numpy as np
 from absl import logging
+from albert_tf_data_prep.documents import read_all_documents
+from albert_tf_data_prep.record_statistics import describe, summarize_all
+from albert_tf_data_prep.shard_writer import EVAL_SHARD, ShardTask, committed_results, run_shard, shard_name
+from albert_tf_data_prep.text_inputs import ReadCounts, TextSource, open_sources
+from albert_tf_data_prep.work_units import UnitResult, UnitTask, pack_units, run_unit, start_worker
+from albert_tf_data_prep.worker_pool import WorkerKilledError, WorkerPool, worker_pool
 from tqdm import tqdm
 
 from albert_tf.errors import UserError
 from albert_tf.files import differing_keys, locked_directory, read_json, require_writable, whole_file, write_json
-from albert_tf.manifest import MANIFEST_FILE, TOKEN_COUNTS_FILE, UNFINISHED_DIRECTORY, Manifest, Shard
-from albert_tf.run_config import RecordsConfig
-from albert_tf.tokenizer import (
+from albert_tf.records.manifest import MANIFEST_FILE, TOKEN_COUNTS_FILE, UNFINISHED_DIRECTORY, Manifest, Shard
+from albert_tf.settings.data_preparation import RecordsConfig
+from albert_tf.text.tokenizer_files import (
     TOKENIZER_DIRECTORY,
     SentencePieceTokenizer,
     Tokenizer,
@@ -24,12 +30,6 @@ from albert_tf.tokenizer import (
     load_tokenizer,
 )
 from albert_tf.version import __version__
-from data_prep.documents import read_all_documents
-from data_prep.record_statistics import describe, summarize_all
-from data_prep.shard_writer import EVAL_SHARD, ShardTask, committed_results, run_shard, shard_name
-from data_prep.text_inputs import ReadCounts, TextSource, open_sources
-from data_prep.work_units import UnitResult, UnitTask, pack_units, run_unit, start_worker
-from data_prep.worker_pool import WorkerKilledError, WorkerPool, worker_pool
 
 _SPILL_SETTINGS_FILE = "settings.json"
 # Settings that do not decide a byte of the result, and those that the tokenizer's fingerprint stands for.

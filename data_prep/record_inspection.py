@@ -7,14 +7,15 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
+from albert_tf_data_prep.record_statistics import count_examples, describe, find_warnings, summarize
 
 from albert_tf.errors import UserError
 from albert_tf.files import expand_globs
-from albert_tf.manifest import Manifest, RecordsDirectory
-from albert_tf.records import RECORD_FEATURES, UNMASKED_FEATURES, decode_example, read_records
-from albert_tf.run_config import InspectConfig
-from albert_tf.tokenizer import Tokenizer, load_tokenizer
-from data_prep.record_statistics import count_examples, describe, find_warnings, summarize
+from albert_tf.records.contract import RECORD_FEATURES, UNMASKED_FEATURES, decode_example
+from albert_tf.records.framing import read_records
+from albert_tf.records.manifest import Manifest, RecordsDirectory
+from albert_tf.settings.data_preparation import InspectConfig
+from albert_tf.text.tokenizer_files import Tokenizer, load_tokenizer
 
 _EXAMPLES_AT_ONCE = 512
 

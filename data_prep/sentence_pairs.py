@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from albert_tf.keyed_random import derive_key, derive_keys, random_bits, uniforms
+from albert_tf.records.keyed_random import derive_key, derive_keys, random_bits, uniforms
 
 _SHORT_TARGET, _CHUNKS, _SPLIT, _LABEL, _FRONT_A, _FRONT_B, _OTHER = range(1, 8)  # streams of random numbers
 

@@ -11,8 +11,8 @@ import numpy as np
 
 from albert_tf.errors import UserError
 from albert_tf.files import whole_file
-from albert_tf.manifest import Shard
-from albert_tf.records import frame
+from albert_tf.records.framing import frame
+from albert_tf.records.manifest import Shard
 
 EVAL_SHARD = -1
 

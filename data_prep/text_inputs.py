@@ -18,7 +18,7 @@ import google_crc32c
 
 from albert_tf.errors import UserError, first_line, nearest_names
 from albert_tf.files import expand_globs
-from albert_tf.run_config import TextConfig
+from albert_tf.settings.data_preparation import TextConfig
 
 MAX_LINE_BYTES = 64 * 2**20
 # Text shrinks 2 to 20 times; what grows more than this, beyond an allowance, is not text.

@@ -11,12 +11,14 @@ from typing import Any
 
 import sentencepiece
 from absl import logging
+from albert_tf_data_prep.documents import read_all_documents
+from albert_tf_data_prep.text_inputs import ReadCounts, TextSource, open_sources
 from tqdm import tqdm
 
 from albert_tf.errors import UserError
 from albert_tf.files import differing_keys, locked_directory, read_json, require_writable, write_json
-from albert_tf.run_config import VocabConfig
-from albert_tf.sentencepiece_tokenizer import (
+from albert_tf.settings.data_preparation import VocabConfig
+from albert_tf.text.sentencepiece_tokenizer import (
     CLS,
     MASK,
     MODEL_FILE,
@@ -26,9 +28,7 @@ from albert_tf.sentencepiece_tokenizer import (
     SentencePieceTokenizer,
     normalize,
 )
-from albert_tf.tokenizer import TokenizerSettings
-from data_prep.documents import read_all_documents
-from data_prep.text_inputs import ReadCounts, TextSource, open_sources
+from albert_tf.text.tokenizer_files import TokenizerSettings
 
 TRAINING_FILE = "vocab_training.json"
 

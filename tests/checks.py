@@ -4,11 +4,11 @@ import numpy as np
 import numpy_albert
 import tensorflow as tf
 
-from albert_tf.checkpoints import named_variables
-from albert_tf.config import AlbertConfig
-from albert_tf.heads import AlbertWithHeads
-from albert_tf.loading import open_checkpoint
-from albert_tf.tokenizer import Tokenizer, load_tokenizer
+from albert_tf.architecture.config import AlbertConfig
+from albert_tf.checkpoints.opening import open_checkpoint
+from albert_tf.model.heads import AlbertWithHeads
+from albert_tf.model.variables import named_variables
+from albert_tf.text.tokenizer_files import Tokenizer, load_tokenizer
 
 TINY = {
     "vocab_size": 90,

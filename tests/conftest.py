@@ -10,7 +10,7 @@ import hypothesis
 import pytest
 import tensorflow as tf
 
-from albert_tf.tokenizer import SentencePieceTokenizer
+from albert_tf.text.tokenizer_files import SentencePieceTokenizer
 
 hypothesis.settings.register_profile("any machine", deadline=None)  # a busy one is slow, not wrong
 hypothesis.settings.load_profile("any machine")
@@ -44,8 +44,9 @@ def alice_text(tmp_path_factory) -> Path:
 @pytest.fixture(scope="session")
 def alice_vocab(alice_text, tmp_path_factory) -> Path:
     """A directory with a vocabulary of 600 pieces."""
-    from albert_tf.run_config import VocabConfig
-    from data_prep.vocabulary import train_vocabulary
+    from albert_tf_data_prep.vocabulary import train_vocabulary
+
+    from albert_tf.settings.data_preparation import VocabConfig
 
     directory = tmp_path_factory.mktemp("vocab")
     train_vocabulary(
@@ -63,8 +64,9 @@ def alice_vocab(alice_text, tmp_path_factory) -> Path:
 @pytest.fixture(scope="session")
 def small_tokenizer(alice_text, tmp_path_factory) -> SentencePieceTokenizer:
     """A tokenizer of 300 pieces, as many as the fine-tuned golden models have."""
-    from albert_tf.run_config import VocabConfig
-    from data_prep.vocabulary import train_vocabulary
+    from albert_tf_data_prep.vocabulary import train_vocabulary
+
+    from albert_tf.settings.data_preparation import VocabConfig
 
     directory = tmp_path_factory.mktemp("small_vocab")
     flags = {"vocab_size": 300, "document_mode": "heading", "sentence_split": "prose"}
@@ -75,8 +77,9 @@ def small_tokenizer(alice_text, tmp_path_factory) -> SentencePieceTokenizer:
 @pytest.fixture(scope="session")
 def alice_records(alice_text, alice_vocab, tmp_path_factory) -> Path:
     """A directory of records of length 32 with a held-out chapter."""
-    from albert_tf.run_config import RecordsConfig
-    from data_prep.pretraining_records import create_records
+    from albert_tf_data_prep.pretraining_records import create_records
+
+    from albert_tf.settings.data_preparation import RecordsConfig
 
     directory = tmp_path_factory.mktemp("records")
     create_records(
@@ -117,8 +120,8 @@ def served_checkpoint(alice_vocab, tmp_path_factory) -> Path:
 @pytest.fixture(scope="session")
 def exported(served_checkpoint, tmp_path_factory) -> Path:
     """Version 3 of a served model, made from `served_checkpoint`."""
-    from albert_tf.export import export_saved_model
-    from albert_tf.loading import open_checkpoint
+    from albert_tf.checkpoints.opening import open_checkpoint
+    from albert_tf.export.saved_model_writer import export_saved_model
 
     return export_saved_model(
         open_checkpoint(served_checkpoint), output_dir=tmp_path_factory.mktemp("export"), version=3
@@ -128,6 +131,6 @@ def exported(served_checkpoint, tmp_path_factory) -> Path:
 @pytest.fixture(scope="session")
 def session_model(exported):
     """The export as a server loads it."""
-    from albert_tf.session_model import SessionModel
+    from albert_tf.saved_model.session_loader import SessionModel
 
     return SessionModel(exported)

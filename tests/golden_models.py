@@ -7,8 +7,8 @@ import numpy as np
 import tensorflow as tf
 from conftest import GOLDEN
 
-from albert_tf.checkpoints import named_variables
-from albert_tf.losses import pretraining_loss
+from albert_tf.model.variables import named_variables
+from albert_tf.pretraining.objectives import pretraining_loss
 
 TF1_PRETRAINING = ("tf1_checkpoint/plain", "tf1_checkpoint/groups2_slots")
 TF1_FINETUNED = tuple(f"finetune_heads/{name}" for name in ("classifier_mnli", "race", "squad_v1", "squad_v2"))

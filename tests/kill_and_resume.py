@@ -13,8 +13,8 @@ import sys
 import time
 from pathlib import Path
 
-from albert_tf.pretraining import pretrain  # imports TensorFlow, once for all lives
-from albert_tf.run_config import PretrainConfig
+from albert_tf.pretraining.pretraining_run import pretrain  # imports TensorFlow, once for all lives
+from albert_tf.settings.pretraining import PretrainConfig
 
 
 def live(config: PretrainConfig) -> int:

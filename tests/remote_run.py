@@ -10,9 +10,9 @@ import sys
 
 import tensorflow as tf
 
-from albert_tf import distribution
-from albert_tf.pretraining import pretrain
-from albert_tf.run_config import PretrainConfig
+from albert_tf.pretraining.pretraining_run import pretrain
+from albert_tf.settings.pretraining import PretrainConfig
+from albert_tf.training import distribution
 
 
 class RemoteStrategy(tf.distribute.OneDeviceStrategy):

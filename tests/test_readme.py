@@ -6,10 +6,12 @@ import shlex
 import pytest
 from conftest import ROOT
 
-from albert_tf.command_line import parse_flags
-from albert_tf.config import AlbertConfig
-from albert_tf.memory import count_weights
-from albert_tf.run_config import ConvertConfig, PretrainConfig, RecordsConfig
+from albert_tf.architecture.config import AlbertConfig
+from albert_tf.architecture.costs import count_weights
+from albert_tf.settings.command_line import parse_flags
+from albert_tf.settings.conversion import ConvertConfig
+from albert_tf.settings.data_preparation import RecordsConfig
+from albert_tf.settings.pretraining import PretrainConfig
 
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 MAKEFILE = (ROOT / "Makefile").read_text(encoding="utf-8")
@@ -32,9 +34,10 @@ def test_the_steps_are_those_of_make_demo():
 
 @pytest.mark.slow
 def test_continued_pretraining_works_as_it_is_described(served_checkpoint, alice_text, tmp_path, capsys):
-    from albert_tf.conversion import convert
-    from albert_tf.pretraining import pretrain
-    from data_prep.pretraining_records import create_records
+    from albert_tf_data_prep.pretraining_records import create_records
+
+    from albert_tf.checkpoints.converter import convert
+    from albert_tf.pretraining.pretraining_run import pretrain
 
     section = README.split("## Published checkpoints")[1].split("\n## ")[0].replace("\\\n", " ")
     conversion, _, records, training = re.findall(r"^python (.*)$", section, flags=re.MULTILINE)

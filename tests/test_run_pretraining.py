@@ -56,9 +56,9 @@ def test_mistakes_end_in_one_sentence(alice_records, tmp_path):
 
 
 def test_flags_of_the_original_are_answered_with_what_stands_for_them(alice_records, tmp_path):
-    from albert_tf.command_line import parse_flags
     from albert_tf.errors import UserError
-    from albert_tf.run_config import PretrainConfig
+    from albert_tf.settings.command_line import parse_flags
+    from albert_tf.settings.pretraining import PretrainConfig
 
     flags = flags_of(alice_records, tmp_path)
     for flag in ("use_tpu", "tpu_name", "master", "num_tpu_cores", "masked_lm_budget", "init_from_group0"):
@@ -81,9 +81,10 @@ def test_help_does_not_import_tensorflow():
 
 
 def test_the_shipped_flag_files_parse():
-    from albert_tf.command_line import parse_flags
-    from albert_tf.config import AlbertConfig
-    from albert_tf.run_config import PretrainConfig, RecordsConfig, VocabConfig
+    from albert_tf.architecture.config import AlbertConfig
+    from albert_tf.settings.command_line import parse_flags
+    from albert_tf.settings.data_preparation import RecordsConfig, VocabConfig
+    from albert_tf.settings.pretraining import PretrainConfig
 
     kinds = {"pretrain": PretrainConfig, "records": RecordsConfig, "vocab": VocabConfig}
     required = {"albert_config_file", "input_file", "output_dir", "spm_model_file"}

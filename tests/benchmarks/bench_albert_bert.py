@@ -59,7 +59,7 @@ def main() -> None:
 
 def model_config(name: str):
     """Returns the configuration of a name in MODELS."""
-    from albert_tf.config import AlbertConfig
+    from albert_tf.architecture.config import AlbertConfig
 
     values = AlbertConfig.load(ROOT / "configs" / f"albert_{BERT.get(name, name.split(',')[0])}.json").to_dict()
     if name in BERT or name == NOT_SHARED:
@@ -73,10 +73,10 @@ def serve(name: str, precision: str, spm_model_file: Path) -> None:
     """Makes a model, and answers "latency LENGTH SECONDS" and "throughput FILE SECONDS" with JSON."""
     import tensorflow as tf
 
-    from albert_tf.engine import Engine
-    from albert_tf.inference_graph import POOLED, answer_function
-    from albert_tf.tokenizer import load_tokenizer
-    from albert_tf.weight_maps import weight_names
+    from albert_tf.architecture.weight_names import weight_names
+    from albert_tf.inference.engine import Engine
+    from albert_tf.inference.fast_graph import POOLED, answer_function
+    from albert_tf.text.tokenizer_files import load_tokenizer
 
     tokenizer, before = load_tokenizer(spm_model_file), peak_bytes()
     config, rng = model_config(name), np.random.default_rng(SEED)

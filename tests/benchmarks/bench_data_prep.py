@@ -106,9 +106,10 @@ def _watch_memory(process: subprocess.Popen, peak: list[int]) -> None:
 
 def time_shares(flags: dict[str, str]) -> dict[str, float]:
     """Returns the share of one worker's time in each kind of step, the writing of shards included."""
-    from albert_tf.tokenizer import load_tokenizer
-    from data_prep import work_units
-    from data_prep.shard_writer import SpillWriter, write_shard
+    from albert_tf_data_prep import work_units
+    from albert_tf_data_prep.shard_writer import SpillWriter, write_shard
+
+    from albert_tf.text.tokenizer_files import load_tokenizer
 
     config = make_config(flags)
     spent: collections.Counter = collections.Counter()
@@ -148,16 +149,16 @@ def time_shares(flags: dict[str, str]) -> dict[str, float]:
 
 def make_config(flags: dict[str, str]) -> Any:
     """Returns the command's configuration."""
-    from albert_tf.command_line import parse_flags
-    from albert_tf.run_config import RecordsConfig
+    from albert_tf.settings.command_line import parse_flags
+    from albert_tf.settings.data_preparation import RecordsConfig
 
     return parse_flags(RecordsConfig, ["bench", *(f"--{n}={v}" for n, v in flags.items()), "--output_dir=unused"])
 
 
 def documents_of(config: Any) -> Any:
     """Yields the documents of all input files."""
-    from data_prep.documents import read_all_documents
-    from data_prep.text_inputs import ReadCounts, open_sources
+    from albert_tf_data_prep.documents import read_all_documents
+    from albert_tf_data_prep.text_inputs import ReadCounts, open_sources
 
     return read_all_documents(open_sources(config), config=config, counts=ReadCounts())
 

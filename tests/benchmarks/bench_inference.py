@@ -77,7 +77,7 @@ def main() -> None:
 
 def make_workload(data_dir: Path, spm_model_file: Path) -> list[tuple[str, str | None]]:
     """Returns texts and pairs, lower-cased and as the tokenizer normalises them: no input passes 266 tokens."""
-    from albert_tf.tokenizer import load_tokenizer
+    from albert_tf.text.tokenizer_files import load_tokenizer
 
     tokenizer = load_tokenizer(spm_model_file)
     single = [(row["sentence"], None) for row in read_tsv(data_dir / "SST-2" / "dev.tsv")]
@@ -109,12 +109,12 @@ def make_model(directory: Path, spm_model_file: Path) -> None:
     """Writes ALBERT-base with random weights as a run's directory, and converted for Hugging Face."""
     import tensorflow as tf
 
-    from albert_tf.checkpoints import named_variables
-    from albert_tf.config import AlbertConfig
-    from albert_tf.conversion import convert
-    from albert_tf.heads import AlbertWithHeads
-    from albert_tf.run_config import ConvertConfig
-    from albert_tf.tokenizer import load_tokenizer
+    from albert_tf.architecture.config import AlbertConfig
+    from albert_tf.checkpoints.converter import convert
+    from albert_tf.model.heads import AlbertWithHeads
+    from albert_tf.model.variables import named_variables
+    from albert_tf.settings.conversion import ConvertConfig
+    from albert_tf.text.tokenizer_files import load_tokenizer
 
     config = AlbertConfig.load(ROOT / "configs" / "albert_base.json")
     variables = named_variables(AlbertWithHeads(config, heads=()))

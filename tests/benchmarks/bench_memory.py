@@ -15,14 +15,14 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 
 import tensorflow as tf
 
-from albert_tf import memory
-from albert_tf.checkpoints import named_variables
-from albert_tf.config import AlbertConfig
-from albert_tf.distribution import dtype_policy
-from albert_tf.heads import AlbertWithHeads
-from albert_tf.losses import pretraining_loss, pretraining_metric_names
-from albert_tf.optimizers import AlbertOptimizer, LearningRateSchedule
-from albert_tf.train_step import Objective, Trainee, train_step
+from albert_tf.architecture import costs
+from albert_tf.architecture.config import AlbertConfig
+from albert_tf.model.heads import AlbertWithHeads
+from albert_tf.model.precision import dtype_policy
+from albert_tf.model.variables import named_variables
+from albert_tf.pretraining.objectives import pretraining_loss, pretraining_metric_names
+from albert_tf.training.optimizers import AlbertOptimizer, LearningRateSchedule
+from albert_tf.training.step import Objective, Trainee, train_step
 
 
 def main() -> None:
@@ -44,7 +44,7 @@ def main() -> None:
     for _ in range(2):
         step()
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
-    estimate = memory.estimate_training_bytes(
+    estimate = costs.estimate_training_bytes(
         config,
         batch_size=batch_size,
         max_seq_length=length,

@@ -64,13 +64,13 @@ def ours(shape: Shape) -> Step:
     """Returns a step of this project."""
     import tensorflow as tf
 
-    from albert_tf.checkpoints import named_variables
-    from albert_tf.config import AlbertConfig
-    from albert_tf.distribution import dtype_policy
-    from albert_tf.heads import AlbertWithHeads
-    from albert_tf.losses import pretraining_loss, pretraining_metric_names
-    from albert_tf.optimizers import AlbertOptimizer, LearningRateSchedule
-    from albert_tf.train_step import Objective, Trainee, train_step
+    from albert_tf.architecture.config import AlbertConfig
+    from albert_tf.model.heads import AlbertWithHeads
+    from albert_tf.model.precision import dtype_policy
+    from albert_tf.model.variables import named_variables
+    from albert_tf.pretraining.objectives import pretraining_loss, pretraining_metric_names
+    from albert_tf.training.optimizers import AlbertOptimizer, LearningRateSchedule
+    from albert_tf.training.step import Objective, Trainee, train_step
 
     config = AlbertConfig(
         vocab_size=VOCABULARY,

@@ -24,7 +24,7 @@ class Ours:
 
     def __init__(self, directory, precision):
         sys.path.insert(0, str(Path(__file__).parents[2]))
-        from albert_tf import engine
+        from albert_tf.inference import engine
 
         self.module = engine
         self.engine = engine.load_engine(directory / "model", precision=precision)

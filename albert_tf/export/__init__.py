@@ -1,0 +1,1 @@
+"""From a checkpoint to a SavedModel that TensorFlow Serving runs on plain text."""

@@ -1,0 +1,1 @@
+"""ALBERT as Keras 3 layers."""

@@ -1,0 +1,1 @@
+"""From records to a pre-trained model."""

@@ -1,0 +1,1 @@
+"""Records of pre-training: their contract, framing and manifest, masks, and keyed random numbers."""

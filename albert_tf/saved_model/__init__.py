@@ -1,0 +1,1 @@
+"""Reading an export, without Keras and without the tensorflow-text package."""

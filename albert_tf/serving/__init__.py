@@ -1,0 +1,1 @@
+"""The local server with TensorFlow Serving's APIs."""

@@ -1,0 +1,1 @@
+"""What the commands can be told: frozen dataclasses whose fields become flags."""

@@ -1,0 +1,1 @@
+"""Compiling the training step for TPUs without one."""
