@@ -68,7 +68,7 @@ def _check_pretraining(model, case, inputs, expected, gradients):
     if not gradients:
         return
     with tf.GradientTape() as tape:
-        terms = pretraining_loss(model, batch, dropout_seed=None)
+        terms = pretraining_loss(model, batch, draw=None)
         losses = {name: terms[name][0] / terms[name][1] for name in ("masked_lm_loss", "sentence_order_loss")}
         total = losses["masked_lm_loss"] + losses["sentence_order_loss"]
     for name, value in [*losses.items(), ("total_loss", total)]:

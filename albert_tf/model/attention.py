@@ -6,7 +6,7 @@ import keras
 import tensorflow as tf
 
 from albert_tf.model import fused_ops
-from albert_tf.model.dropout import SeededDropout, block_site
+from albert_tf.model.dropout import Draw, SeededDropout, block_site
 from albert_tf.model.primitives import LAYER_NORM_EPSILON, Affine, built_layer_norm
 
 _serializable = keras.saving.register_keras_serializable(package="albert_tf")
@@ -65,7 +65,7 @@ class SelfAttention(keras.layers.Layer):
         weights: Weights | None = None,
         positions: tf.Tensor | None = None,
         depth: int = 0,
-        dropout_seed: tf.Tensor | None = None,
+        draw: Draw | None = None,
         training: bool | None = None,
     ) -> tf.Tensor:
         """Maps [batch, seq, hidden] to the same shape; `input_mask` [batch, seq] is 1 for tokens and 0 for padding.
@@ -75,7 +75,6 @@ class SelfAttention(keras.layers.Layer):
         """
         weights = weights or self.read_weights(1, training=training)[0]
         in_kernel, in_bias, out_kernel, out_bias, gamma, beta = weights
-        drop = {"dropout_seed": dropout_seed, "training": training}
         shape = fused_ops.shape_of(hidden)
         flat = tf.reshape(tf.cast(hidden, self.compute_dtype), [-1, self.hidden_size])
         heads = [*shape[:2], 3, self.num_heads, self.hidden_size // self.num_heads]
@@ -93,7 +92,7 @@ class SelfAttention(keras.layers.Layer):
         probabilities = fused_ops.attention_probabilities(
             scores, input_mask, scale=(self.hidden_size // self.num_heads) ** -0.5, training=training
         )
-        probabilities = self.attention_dropout(probabilities, site=block_site(depth, 0), **drop)
+        probabilities = self.attention_dropout(probabilities, site=block_site(depth, 0), draw=draw, training=training)
         context = tf.reshape(tf.transpose(tf.matmul(probabilities, value), (0, 2, 1, 3)), [-1, self.hidden_size])
         output = fused_ops.residual_norm(
             tf.matmul(context, out_kernel),
@@ -103,7 +102,9 @@ class SelfAttention(keras.layers.Layer):
             beta,
             *[
                 tf.reshape(kept, [-1, self.hidden_size])
-                for kept in self.hidden_dropout.kept(tf.shape(hidden), site=block_site(depth, 1), **drop)
+                for kept in self.hidden_dropout.kept(
+                    tf.shape(hidden), site=block_site(depth, 1), draw=draw, training=training
+                )
             ],
             epsilon=LAYER_NORM_EPSILON,
             keep_prob=self.hidden_dropout.keep_prob,

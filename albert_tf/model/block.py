@@ -1,7 +1,7 @@
 """The layers of ALBERT: factorised embeddings, attention, feed-forward network, and the shared block.
 
 All follow TF1 modeling.py: post-layer-norm blocks, biases everywhere, LayerNorm epsilon 1e-12. They are ordinary Keras
-layers. `dropout_seed` is explained in `albert_tf.model.dropout`.
+layers. `draw` is explained in `albert_tf.model.dropout`.
 """
 
 from typing import Any
@@ -10,6 +10,7 @@ import keras
 import tensorflow as tf
 
 from albert_tf.model.attention import SelfAttention, Weights
+from albert_tf.model.dropout import Draw
 from albert_tf.model.feed_forward import FeedForward
 
 _serializable = keras.saving.register_keras_serializable(package="albert_tf")
@@ -37,7 +38,7 @@ class TransformerBlock(keras.layers.Layer):
         weights: BlockWeights | None = None,
         positions: tf.Tensor | None = None,
         depth: int = 0,
-        dropout_seed: tf.Tensor | None = None,
+        draw: Draw | None = None,
         training: bool | None = None,
     ) -> tf.Tensor:
         """Maps [batch, seq, hidden] to the same shape; `depth` numbers the calls of one forward pass.
@@ -45,7 +46,7 @@ class TransformerBlock(keras.layers.Layer):
         `weights` is what `read_weights` of the attention and of the feed-forward layer gave for this call;
         `positions` as in `SelfAttention`.
         """
-        options = {"depth": depth, "dropout_seed": dropout_seed, "training": training}
+        options = {"depth": depth, "draw": draw, "training": training}
         attention, feed_forward = weights or (None, None)
         hidden = self.attention(hidden, input_mask, weights=attention, positions=positions, **options)
         return self.feed_forward(hidden, weights=feed_forward, **options)

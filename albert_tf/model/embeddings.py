@@ -5,7 +5,7 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from albert_tf.model.dropout import SeededDropout
+from albert_tf.model.dropout import Draw, SeededDropout
 from albert_tf.model.primitives import built_dense, built_layer_norm, truncated_normal
 
 _serializable = keras.saving.register_keras_serializable(package="albert_tf")
@@ -64,7 +64,7 @@ class FactorizedEmbedding(keras.layers.Layer):
         input_ids: tf.Tensor,
         segment_ids: tf.Tensor,
         *,
-        dropout_seed: tf.Tensor | None = None,
+        draw: Draw | None = None,
         training: bool | None = None,
     ) -> tuple[tf.Tensor, tf.Tensor]:
         """Returns the embeddings [batch, seq, E] after LayerNorm and dropout, and their projection [batch, seq, H]."""
@@ -78,7 +78,7 @@ class FactorizedEmbedding(keras.layers.Layer):
         embeddings = keras.ops.take(self.word_embeddings, input_ids, axis=0)
         embeddings += keras.ops.take(self.token_type_embeddings, segment_ids, axis=0)
         embeddings = self.layer_norm(embeddings + positions[None])
-        embeddings = self.dropout(embeddings, site=0, dropout_seed=dropout_seed, training=training)
+        embeddings = self.dropout(embeddings, site=0, draw=draw, training=training)
         return embeddings, embeddings if self.projection is None else self.projection(embeddings)
 
     def get_config(self) -> dict[str, Any]:

@@ -12,6 +12,7 @@ from albert_tf.architecture import sharing
 from albert_tf.architecture.config import AlbertConfig
 from albert_tf.model.attention import SelfAttention
 from albert_tf.model.block import BlockWeights, TransformerBlock
+from albert_tf.model.dropout import Draw
 from albert_tf.model.embeddings import FactorizedEmbedding
 from albert_tf.model.feed_forward import FeedForward
 from albert_tf.model.primitives import built_dense
@@ -76,7 +77,7 @@ class AlbertEncoder(keras.layers.Layer):
         inputs: dict[str, tf.Tensor],
         *,
         positions: tf.Tensor | None = None,
-        dropout_seed: tf.Tensor | None = None,
+        draw: Draw | None = None,
         training: bool | None = None,
     ) -> dict[str, Any]:
         """Encodes `input_ids`, `input_mask` (1 for tokens, 0 for padding) and `segment_ids`, each int [batch, seq].
@@ -85,7 +86,7 @@ class AlbertEncoder(keras.layers.Layer):
         `sequence_output` (the last of them) and, where there is a pooler, `pooled_output` [batch, H]. With `positions`
         int [batch, n] the last block computes these alone, [batch, n, H]; for a pooler the first is that of [CLS].
         """
-        options = {"dropout_seed": dropout_seed, "training": training}
+        options = {"draw": draw, "training": training}
         embedding_output, hidden = self.embeddings(inputs["input_ids"], inputs["segment_ids"], **options)
         encoder_layers = []
         block_weights = self._read_weights(training)

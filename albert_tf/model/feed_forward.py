@@ -7,7 +7,7 @@ import tensorflow as tf
 
 from albert_tf.model import fused_ops
 from albert_tf.model.attention import Weights
-from albert_tf.model.dropout import SeededDropout, block_site
+from albert_tf.model.dropout import Draw, SeededDropout, block_site
 from albert_tf.model.primitives import LAYER_NORM_EPSILON, Affine, built_layer_norm
 
 _serializable = keras.saving.register_keras_serializable(package="albert_tf")
@@ -61,7 +61,7 @@ class FeedForward(keras.layers.Layer):
         *,
         weights: Weights | None = None,
         depth: int = 0,
-        dropout_seed: tf.Tensor | None = None,
+        draw: Draw | None = None,
         training: bool | None = None,
     ) -> tf.Tensor:
         """Maps [batch, seq, hidden] to the same shape; `weights` is one entry of `read_weights`."""
@@ -69,7 +69,6 @@ class FeedForward(keras.layers.Layer):
         in_kernel, in_bias, out_kernel, out_bias, gamma, beta = weights
         flat = tf.reshape(tf.cast(hidden, self.compute_dtype), [-1, self.hidden_size])
         inner = self.bias_activation(tf.matmul(flat, in_kernel), in_bias, training=training)
-        drop = {"dropout_seed": dropout_seed, "training": training}
         output = fused_ops.residual_norm(
             tf.matmul(inner, out_kernel),
             out_bias,
@@ -78,7 +77,9 @@ class FeedForward(keras.layers.Layer):
             beta,
             *[
                 tf.reshape(kept, [-1, self.hidden_size])
-                for kept in self.hidden_dropout.kept(tf.shape(hidden), site=block_site(depth, 2), **drop)
+                for kept in self.hidden_dropout.kept(
+                    tf.shape(hidden), site=block_site(depth, 2), draw=draw, training=training
+                )
             ],
             epsilon=LAYER_NORM_EPSILON,
             keep_prob=self.hidden_dropout.keep_prob,

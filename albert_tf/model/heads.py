@@ -3,6 +3,7 @@
 Sources: TF1 run_pretraining.py:294-361, classifier_utils.py, race_utils.py and squad_utils.py.
 """
 
+import dataclasses
 from typing import Any
 
 import keras
@@ -20,7 +21,7 @@ from albert_tf.architecture.weight_names import (
     TOKEN_CLASSIFICATION,
 )
 from albert_tf.model.activations import ACTIVATIONS
-from albert_tf.model.dropout import SeededDropout, site_after
+from albert_tf.model.dropout import Draw, SeededDropout, site_after
 from albert_tf.model.encoder import AlbertEncoder
 from albert_tf.model.primitives import built_dense, built_layer_norm, truncated_normal
 
@@ -32,11 +33,12 @@ _IMPOSSIBLE = -1e30  # added to the scores of positions that cannot begin or end
 
 
 class _Head(keras.layers.Layer):
-    """What every head has: the configuration as its first argument."""
+    """What every head has: the configuration, and its place among the heads, which gives its dropout its own site."""
 
-    def __init__(self, config: AlbertConfig, **kwargs: Any) -> None:
+    def __init__(self, config: AlbertConfig, *, place: int = 0, **kwargs: Any) -> None:
         super().__init__(**kwargs)
         self.config = config
+        self.place = place
 
     def _dense(self, inputs: int, units: int, **kwargs: Any) -> keras.layers.Dense:
         return built_dense(
@@ -44,12 +46,12 @@ class _Head(keras.layers.Layer):
         )
 
     def _dropout_site(self) -> int:
-        """The site that follows those of the encoder."""
-        return site_after(len(self.config.sharing_plan))
+        """Returns a site behind those of the encoder."""
+        return site_after(len(self.config.sharing_plan)) + self.place
 
     def get_config(self) -> dict[str, Any]:
         """Returns the constructor's arguments."""
-        return {**super().get_config(), "config": self.config.to_dict()}
+        return {**super().get_config(), "config": self.config.to_dict(), "place": self.place}
 
     @classmethod
     def from_config(cls, config: dict[str, Any]) -> "_Head":
@@ -98,11 +100,9 @@ class LinearHead(_Head):
         self.output_bias = self.add_weight(shape=(num_outputs,), initializer="zeros", name="output_bias")
         self.built = True
 
-    def call(
-        self, encoded: tf.Tensor, *, dropout_seed: tf.Tensor | None = None, training: bool | None = None
-    ) -> tf.Tensor:
+    def call(self, encoded: tf.Tensor, *, draw: Draw | None = None, training: bool | None = None) -> tf.Tensor:
         """Returns float32 logits [..., outputs] of `encoded` [..., H]."""
-        encoded = self.dropout(encoded, site=self._dropout_site(), dropout_seed=dropout_seed, training=training)
+        encoded = self.dropout(encoded, site=self._dropout_site(), draw=draw, training=training)
         logits = keras.ops.matmul(encoded, keras.ops.transpose(self.output_weights)) + self.output_bias
         return keras.ops.cast(logits, "float32")
 
@@ -138,7 +138,7 @@ class QuestionAnsweringV2Head(_Head):
         p_mask: tf.Tensor,
         start_positions: tf.Tensor | None = None,
         *,
-        dropout_seed: tf.Tensor | None = None,
+        draw: Draw | None = None,
         training: bool | None = None,
     ) -> dict[str, tf.Tensor]:
         """Scores the positions of `sequence_output` [batch, seq, H]; `p_mask` [batch, seq] is 1 where no answer may be.
@@ -152,7 +152,7 @@ class QuestionAnsweringV2Head(_Head):
         start_probs = keras.ops.cast(keras.ops.softmax(start_logits), sequence_output.dtype)
         expected_start = keras.ops.einsum("bl,blh->bh", start_probs, sequence_output)
         hidden = self.answer_hidden(keras.ops.concatenate([expected_start, sequence_output[:, 0]], axis=-1))
-        hidden = self.answer_dropout(hidden, site=self._dropout_site(), dropout_seed=dropout_seed, training=training)
+        hidden = self.answer_dropout(hidden, site=self._dropout_site(), draw=draw, training=training)
         answer_logits = keras.ops.cast(keras.ops.squeeze(self.answer(hidden), -1), "float32")
         outputs = {"start_logits": start_logits, "answer_class_logits": answer_logits}
         if start_positions is not None:
@@ -231,10 +231,11 @@ class AlbertWithHeads(keras.Model):
         self.built = True
 
     def _make_head(self, head: str) -> _Head:
+        options = {"place": HEADS.index(head), "dtype": self.dtype_policy}
         if head == MASKED_LM:
-            return MaskedLmHead(self.config, dtype=self.dtype_policy)
+            return MaskedLmHead(self.config, **options)
         if head == QUESTION_ANSWERING_V2:
-            return QuestionAnsweringV2Head(self.config, dtype=self.dtype_policy)
+            return QuestionAnsweringV2Head(self.config, **options)
         # The original has no dropout before its linear heads of pre-training and SQuAD v1.
         num_outputs: int | None = 2
         dropout = 0.0
@@ -243,13 +244,13 @@ class AlbertWithHeads(keras.Model):
             dropout = self.config.classifier_dropout_prob
         if not num_outputs:
             raise ValueError(f"the head {head} needs num_labels")
-        return LinearHead(self.config, num_outputs=num_outputs, dropout=dropout, dtype=self.dtype_policy)
+        return LinearHead(self.config, num_outputs=num_outputs, dropout=dropout, **options)
 
     def call(
         self,
         inputs: dict[str, tf.Tensor],
         *,
-        dropout_seed: tf.Tensor | None = None,
+        draw: Draw | None = None,
         training: bool | None = None,
     ) -> dict[str, Any]:
         """Returns the encoder's outputs and, for each head, `<head>_logits`; those of SQuAD `start_logits` and more.
@@ -264,7 +265,8 @@ class AlbertWithHeads(keras.Model):
         if self.multiple_choice is not None:
             names = ("input_ids", "input_mask", "segment_ids")
             inputs = {name: tf.reshape(inputs[name], [-1, tf.shape(inputs[name])[2]]) for name in names}
-        drop = {"dropout_seed": dropout_seed, "training": training}
+            draw = draw and dataclasses.replace(draw, rows_per_example=choices)
+        drop = {"draw": draw, "training": training}
         positions = inputs.get("masked_lm_positions")
         read = None
         if training and self.masked_lm is not None and set(self.head_names) <= {MASKED_LM, SENTENCE_ORDER}:

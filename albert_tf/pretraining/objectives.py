@@ -5,6 +5,7 @@ from typing import Any
 import tensorflow as tf
 
 from albert_tf.architecture.weight_names import MASKED_LM, SENTENCE_ORDER
+from albert_tf.model.dropout import Draw
 from albert_tf.training.losses import Term, accuracy, cross_entropy
 
 
@@ -23,7 +24,7 @@ def pretraining_loss(
     model: Any,
     batch: dict[str, tf.Tensor],
     *,
-    dropout_seed: tf.Tensor | None,
+    draw: Draw | None,
     unigram_log_probs: tf.Tensor | None = None,
 ) -> dict[str, Term]:
     """Computes an `AlbertWithHeads`'s terms of pre-training on a batch of the record contract.
@@ -31,11 +32,11 @@ def pretraining_loss(
     As TF1 run_pretraining.py:294-361.
 
     `example_weights` float32 [batch] is 0 for rows that only fill up the last evaluation batch. Dropout is active where
-    `dropout_seed` is given. With `unigram_log_probs` float32 [vocabulary] the cross-entropy of the same targets under
+    `draw` is given. With `unigram_log_probs` float32 [vocabulary] the cross-entropy of the same targets under
     token frequencies is returned too: what a model that ignores context reaches.
     """
-    training = dropout_seed is not None
-    outputs = model(batch, dropout_seed=dropout_seed, training=training)
+    training = draw is not None
+    outputs = model(batch, draw=draw, training=training)
     example_weights = batch["example_weights"]
     terms: dict[str, Term] = {}
     if model.masked_lm is not None:

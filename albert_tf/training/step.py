@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import tensorflow as tf
 
+from albert_tf.model.dropout import Draw
 from albert_tf.training.divergence import STATE_SIZE
 from albert_tf.training.losses import LossFunction
 from albert_tf.training.optimizers import STATISTICS, AlbertOptimizer
@@ -72,37 +73,33 @@ def train_step(
     rows = batch["input_ids"].shape[0]
     first_example = tf.cast(context.replica_id_in_sync_group, tf.int64) * rows
     step = trainee.global_step.read_value()
-    seed = tf.stack([tf.constant(random_seed, tf.int64), step, first_example])
+    draw = Draw(random_seed, step, first_example)
     if accumulation_steps > 1:
-        gradients, totals = _accumulated_gradients(
-            batch, trainee, objective, dropout_seed=seed, parts=accumulation_steps
-        )
+        gradients, totals = _accumulated_gradients(batch, trainee, objective, draw=draw, parts=accumulation_steps)
     else:
-        gradients, totals = _gradients(batch, trainee, objective, dropout_seed=seed)
+        gradients, totals = _gradients(batch, trainee, objective, draw=draw)
     applied = trainee.optimizer.apply(dict(zip(trainee.variables, gradients, strict=True)), step=step)
     trainee.global_step.assign_add(1)
     return tf.concat([totals, [applied[name] for name in STATISTICS]], axis=0)
 
 
-def _gradients(
-    batch: Batch, trainee: Trainee, objective: Objective, *, dropout_seed: tf.Tensor
-) -> tuple[list[Any], tf.Tensor]:
+def _gradients(batch: Batch, trainee: Trainee, objective: Objective, *, draw: Draw) -> tuple[list[Any], tf.Tensor]:
     """Returns this replica's share of the gradients, and the sums and weights of the terms over the global batch."""
     with tf.GradientTape() as tape:
-        sums, weights = _terms(batch, trainee.model, objective, dropout_seed=dropout_seed)
+        sums, weights = _terms(batch, trainee.model, objective, draw=draw)
         totals = _sum_over_replicas(tf.concat([sums, weights], axis=0))
         loss = _loss(sums, totals[len(objective.metric_names) :], objective)
     return tape.gradient(loss, list(trainee.variables.values())), totals
 
 
 def _accumulated_gradients(
-    batch: Batch, trainee: Trainee, objective: Objective, *, dropout_seed: tf.Tensor, parts: int
+    batch: Batch, trainee: Trainee, objective: Objective, *, draw: Draw, parts: int
 ) -> tuple[list[Any], tf.Tensor]:
     """As `_gradients`, with the activations of one of `parts` micro-batches in memory at a time."""
     variables = list(trainee.variables.values())
     rows = batch["input_ids"].shape[0] // parts
     # The denominators come first. They do not need the model, so that the graph's forward pass here is pruned.
-    _, weights = _terms(batch, trainee.model, objective, dropout_seed=dropout_seed)
+    _, weights = _terms(batch, trainee.model, objective, draw=draw)
     weights = _sum_over_replicas(weights)
     used = [True] * len(variables)
 
@@ -111,9 +108,8 @@ def _accumulated_gradients(
         micro_batch = {
             name: tf.ensure_shape(t[start : start + rows], [rows, *t.shape[1:]]) for name, t in batch.items()
         }
-        seed = dropout_seed + tf.stack([0, 0, tf.cast(start, tf.int64)])
         with tf.GradientTape() as tape:
-            added, _ = _terms(micro_batch, trainee.model, objective, dropout_seed=seed)
+            added, _ = _terms(micro_batch, trainee.model, objective, draw=draw.after(start))
             loss = _loss(added, weights, objective)
         new = tape.gradient(loss, variables)
         used[:] = [gradient is not None for gradient in new]
@@ -131,14 +127,12 @@ def _accumulated_gradients(
 
 def evaluation_step(batch: Batch, *, model: Any, objective: Objective) -> tf.Tensor:
     """Returns float32 [2 * terms]: sums and weights of the terms over the global batch, without dropout."""
-    return _sum_over_replicas(tf.concat(_terms(batch, model, objective, dropout_seed=None), axis=0))
+    return _sum_over_replicas(tf.concat(_terms(batch, model, objective, draw=None), axis=0))
 
 
-def _terms(
-    batch: Batch, model: Any, objective: Objective, *, dropout_seed: tf.Tensor | None
-) -> tuple[tf.Tensor, tf.Tensor]:
+def _terms(batch: Batch, model: Any, objective: Objective, *, draw: Draw | None) -> tuple[tf.Tensor, tf.Tensor]:
     """Returns the sums and the weights of the objective's terms on this replica, each [terms]."""
-    terms = objective.loss_fn(model, batch, dropout_seed=dropout_seed)
+    terms = objective.loss_fn(model, batch, draw=draw)
     if set(terms) != set(objective.metric_names):
         raise RuntimeError(f"the loss function returned {sorted(terms)}, not {sorted(objective.metric_names)}")
     sums, weights = zip(*(terms[name] for name in objective.metric_names), strict=True)

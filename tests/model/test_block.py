@@ -4,9 +4,10 @@ import tensorflow as tf
 
 from albert_tf.model.attention import SelfAttention
 from albert_tf.model.block import TransformerBlock
+from albert_tf.model.dropout import Draw
 from albert_tf.model.feed_forward import FeedForward
 
-SEED = tf.constant([11, 5, 0], tf.int64)
+DRAW = Draw(11, 5, 0)
 
 
 def make_block(**options):
@@ -28,7 +29,7 @@ def test_every_dropout_site_acts_on_its_own():
                                      block.feed_forward.hidden_dropout)}  # fmt: skip
         for other in rates:
             other.rate = 0.5 if other is site else 0.0
-        assert np.abs(block(x, mask, dropout_seed=SEED, training=True).numpy() - plain).max() > 1e-3
+        assert np.abs(block(x, mask, draw=DRAW, training=True).numpy() - plain).max() > 1e-3
         for other, rate in rates.items():
             other.rate = rate
 
@@ -36,8 +37,8 @@ def test_every_dropout_site_acts_on_its_own():
 def test_depth_changes_the_masks_of_a_shared_block():
     block = make_block()
     x, mask = tf.random.stateless_normal([2, 6, 16], [1, 2]), tf.ones([2, 6], tf.int32)
-    first = block(x, mask, depth=0, dropout_seed=SEED, training=True).numpy()
-    assert not np.allclose(first, block(x, mask, depth=1, dropout_seed=SEED, training=True).numpy())
+    first = block(x, mask, depth=0, draw=DRAW, training=True).numpy()
+    assert not np.allclose(first, block(x, mask, depth=1, draw=DRAW, training=True).numpy())
 
 
 def test_padding_changes_nothing_for_the_tokens():

@@ -6,6 +6,7 @@ import tensorflow as tf
 
 from albert_tf.architecture.config import AlbertConfig
 from albert_tf.architecture.weight_names import HEADS
+from albert_tf.model.dropout import Draw
 from albert_tf.model.heads import AlbertWithHeads
 
 
@@ -108,9 +109,41 @@ def test_heads_of_tasks_save_and_load_as_keras_and_drop_out(head, tmp_path):
     assert names
     for name in names:
         assert np.allclose(loaded(batch)[name], model(batch)[name], atol=1e-6), name
-    one, same, other = (
-        model(batch, training=True, dropout_seed=tf.constant([1, step, 0], tf.int64))[names[-1]] for step in (0, 0, 1)
-    )
+    one, same, other = (model(batch, training=True, draw=Draw(1, step, 0))[names[-1]] for step in (0, 0, 1))
     assert np.array_equal(one, same)
     # The original has no dropout before the outputs of SQuAD v1.
     assert np.array_equal(one, other) == (head == "question_answering")
+
+
+@pytest.mark.parametrize("head", HEADS)
+def test_parts_of_a_batch_draw_their_dropout_from_that_of_the_whole(head):
+    """Replicas and micro-batches see parts; with several rows per example their rows have places in the whole too."""
+    dropout = {"hidden_dropout_prob": 0.2, "attention_probs_dropout_prob": 0.2, "classifier_dropout_prob": 0.3}
+    model = AlbertWithHeads(checks.tiny_config(**dropout), heads=(head,), num_labels=3)
+    checks.randomize(model)
+    batch = checks.random_batch(model.config, batch=8)
+    batch["p_mask"] = 1 - batch["input_mask"]
+    if head == "multiple_choice":
+        rows = ("input_ids", "input_mask", "segment_ids")
+        batch = {name: tf.stack([batch[name], batch[name][::-1], batch[name]], axis=1) for name in rows}
+    draw = Draw(3, 7, 0)
+    whole = model(batch, draw=draw, training=True)
+    names = [name for name in whole if name.endswith("logits")]
+    for parts in (2, 4):
+        size = 8 // parts
+        for start in range(0, 8, size):
+            part = {name: tensor[start : start + size] for name, tensor in batch.items()}
+            outputs = model(part, draw=draw.after(tf.constant(start)), training=True)
+            for name in names:
+                assert np.abs(outputs[name] - whole[name][start : start + size]).max() < 1e-5, (name, parts, start)
+
+
+def test_each_head_has_a_dropout_of_its_own():
+    config = checks.tiny_config(classifier_dropout_prob=0.5)
+    model = AlbertWithHeads(config, heads=("sequence_classification", "multiple_choice"), num_labels=3)
+    ones, draw = tf.ones([4, config.hidden_size]), Draw(3, 7, 0)
+    kept = [
+        head.dropout(ones, site=head._dropout_site(), draw=draw, training=True).numpy()
+        for head in (model.sequence_classification, model.multiple_choice)
+    ]
+    assert not np.array_equal(*kept)

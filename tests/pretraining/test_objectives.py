@@ -21,7 +21,7 @@ def test_metrics_over_batches_are_the_originals():
     for index in range(3):
         batch = {name: tf.constant(arrays[name][index]) for name in arrays.files}
         batch["example_weights"] = tf.ones([batch["input_ids"].shape[0]])
-        terms = pretraining_loss(model, batch, dropout_seed=None)
+        terms = pretraining_loss(model, batch, draw=None)
         for name, (value, weight) in terms.items():
             old = totals.get(name, (0.0, 0.0))
             totals[name] = (old[0] + float(value), old[1] + float(weight))
@@ -37,8 +37,8 @@ def test_rows_of_weight_zero_change_nothing():
     batch = checks.random_batch(config, batch=4)
     padded = {name: tf.pad(t, [[0, 2]] + [[0, 0]] * (t.shape.rank - 1)) for name, t in batch.items()}
     uniform = tf.fill([config.vocab_size], -np.float32(np.log(config.vocab_size)))
-    plain = pretraining_loss(model, batch, dropout_seed=None, unigram_log_probs=uniform)
-    with_rows = pretraining_loss(model, padded, dropout_seed=None, unigram_log_probs=uniform)
+    plain = pretraining_loss(model, batch, draw=None, unigram_log_probs=uniform)
+    with_rows = pretraining_loss(model, padded, draw=None, unigram_log_probs=uniform)
     assert set(plain) == set(pretraining_metric_names(model.head_names, unigram=True))
     for name in plain:
         assert np.allclose(plain[name], with_rows[name], rtol=1e-5), name
@@ -49,5 +49,5 @@ def test_rows_of_weight_zero_change_nothing():
 def test_without_pairs_there_is_only_the_masked_token_loss():
     config = checks.tiny_config()
     model = AlbertWithHeads(config, heads=("masked_lm",))
-    terms = pretraining_loss(model, checks.random_batch(config), dropout_seed=None)
+    terms = pretraining_loss(model, checks.random_batch(config), draw=None)
     assert [name for name in terms if name.endswith("_loss")] == ["masked_lm_loss"]

@@ -104,8 +104,8 @@ def test_a_request_before_the_first_step_and_one_in_an_evaluation_are_answered_t
 
 
 def test_a_loss_that_is_not_finite_stops_without_saving(tmp_path):
-    def broken(model, batch, *, dropout_seed):
-        terms = pretraining_loss(model, batch, dropout_seed=dropout_seed)
+    def broken(model, batch, *, draw):
+        terms = pretraining_loss(model, batch, draw=draw)
         total, weight = terms["masked_lm_loss"]
         return {**terms, "masked_lm_loss": (total * float("nan"), weight)}
 
@@ -118,8 +118,8 @@ def test_a_loss_that_is_not_finite_stops_without_saving(tmp_path):
 
 
 def test_a_gradient_that_is_not_finite_stops_without_saving(tmp_path):
-    def broken(model, batch, *, dropout_seed):
-        terms = pretraining_loss(model, batch, dropout_seed=dropout_seed)
+    def broken(model, batch, *, draw):
+        terms = pretraining_loss(model, batch, draw=draw)
         total, weight = terms["masked_lm_loss"]
         return {**terms, "masked_lm_loss": (total + tf.sqrt(total * 0.0), weight)}  # its gradient is infinity times 0
 
@@ -213,9 +213,9 @@ def test_the_inner_loop_is_traced_once(tmp_path):
     run = Run(tmp_path, steps=7)
     traced = []
 
-    def counting(model, batch, *, dropout_seed):
+    def counting(model, batch, *, draw):
         traced.append(1)
-        return pretraining_loss(model, batch, dropout_seed=dropout_seed)
+        return pretraining_loss(model, batch, draw=draw)
 
     run.train(loss_fn=counting, loop=2)
     assert len(traced) == 1
