@@ -143,7 +143,7 @@ def _load_export(directory: Path, *, max_seq_length: int | None) -> Engine:
     tokenizer = load_tokenizer(directory / "assets")
     model = load_saved_model(directory)
     heads = {SENTENCE_ORDER: "sentence_order_logits", SEQUENCE_CLASSIFICATION: "logits", TOKEN_CLASSIFICATION: "logits"}
-    names = dict(zip(EMBEDDINGS, EMBEDDINGS, strict=True))
+    names = {name: name for name in EMBEDDINGS}
     names |= {head: name for head, name in heads.items() if head in manifest["heads"]}
     labels = directory / LABELS_FILE
 

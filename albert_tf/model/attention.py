@@ -7,12 +7,9 @@ import tensorflow as tf
 
 from albert_tf.model import fused_ops
 from albert_tf.model.dropout import Draw, SeededDropout, block_site
-from albert_tf.model.primitives import LAYER_NORM_EPSILON, Affine, built_layer_norm
+from albert_tf.model.primitives import LAYER_NORM_EPSILON, Affine, PartWeights, built_layer_norm
 
 _serializable = keras.saving.register_keras_serializable(package="albert_tf")
-
-
-Weights = tuple[tf.Tensor, ...]
 
 
 @_serializable
@@ -47,7 +44,7 @@ class SelfAttention(keras.layers.Layer):
         self.hidden_dropout = SeededDropout(hidden_dropout, dtype=self.dtype_policy)
         self.built = True
 
-    def read_weights(self, uses: int, *, training: bool | None) -> list[Weights]:
+    def read_weights(self, uses: int, *, training: bool | None) -> list[PartWeights]:
         """Returns what `uses` calls need, read, joined and cast once: the kernels of query, key and value are one."""
         parts = (self.query, self.key, self.value)
         options = {"dtype": tf.as_dtype(self.compute_dtype), "training": training}
@@ -55,14 +52,14 @@ class SelfAttention(keras.layers.Layer):
         outputs = fused_ops.fan_out([tf.convert_to_tensor(self.output_dense.kernel)], uses, **options)
         bias = tf.concat([part.bias for part in parts], axis=0)
         rest = [tf.convert_to_tensor(v) for v in (self.output_dense.bias, self.layer_norm.gamma, self.layer_norm.beta)]
-        return [(kernel, bias, output, *rest) for kernel, output in zip(kernels, outputs, strict=True)]
+        return [PartWeights(kernel, bias, output, *rest) for kernel, output in zip(kernels, outputs, strict=True)]
 
     def call(
         self,
         hidden: tf.Tensor,
         input_mask: tf.Tensor,
         *,
-        weights: Weights | None = None,
+        weights: PartWeights | None = None,
         positions: tf.Tensor | None = None,
         depth: int = 0,
         draw: Draw | None = None,
@@ -74,14 +71,13 @@ class SelfAttention(keras.layers.Layer):
         only the outputs of these are computed, [batch, n, hidden].
         """
         weights = weights or self.read_weights(1, training=training)[0]
-        in_kernel, in_bias, out_kernel, out_bias, gamma, beta = weights
         shape = fused_ops.shape_of(hidden)
         flat = tf.reshape(tf.cast(hidden, self.compute_dtype), [-1, self.hidden_size])
         heads = [*shape[:2], 3, self.num_heads, self.hidden_size // self.num_heads]
-        product = tf.matmul(flat, in_kernel)
+        product = tf.matmul(flat, weights.in_kernel)
         if training:  # keeps the bias out of the product: oneDNN's fused one is slower where the kernel varies
             product = tf.reshape(product, [*shape[:2], 3 * self.hidden_size])
-        split = tf.reshape(fused_ops.add_bias(product, in_bias), heads)
+        split = tf.reshape(fused_ops.add_bias(product, weights.in_bias), heads)
         query, key, value = tf.unstack(tf.transpose(split, (2, 0, 3, 1, 4)))
         residual = flat
         if positions is not None:
@@ -94,18 +90,15 @@ class SelfAttention(keras.layers.Layer):
         )
         probabilities = self.attention_dropout(probabilities, site=block_site(depth, 0), draw=draw, training=training)
         context = tf.reshape(tf.transpose(tf.matmul(probabilities, value), (0, 2, 1, 3)), [-1, self.hidden_size])
+        kept = self.hidden_dropout.kept(tf.shape(hidden), site=block_site(depth, 1), draw=draw, training=training)
+        kept = None if kept is None else tf.reshape(kept, [-1, self.hidden_size])
         output = fused_ops.residual_norm(
-            tf.matmul(context, out_kernel),
-            out_bias,
+            tf.matmul(context, weights.out_kernel),
+            weights.out_bias,
             residual,
-            gamma,
-            beta,
-            *[
-                tf.reshape(kept, [-1, self.hidden_size])
-                for kept in self.hidden_dropout.kept(
-                    tf.shape(hidden), site=block_site(depth, 1), draw=draw, training=training
-                )
-            ],
+            weights.gamma,
+            weights.beta,
+            kept,
             epsilon=LAYER_NORM_EPSILON,
             keep_prob=self.hidden_dropout.keep_prob,
             training=training,

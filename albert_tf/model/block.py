@@ -1,20 +1,26 @@
-"""The layers of ALBERT: factorised embeddings, attention, feed-forward network, and the shared block.
+"""The transformer block that the encoder calls at every depth.
 
-All follow TF1 modeling.py: post-layer-norm blocks, biases everywhere, LayerNorm epsilon 1e-12. They are ordinary Keras
-layers. `draw` is explained in `albert_tf.model.dropout`.
+As TF1 modeling.py: LayerNorm after each half, biases everywhere, epsilon 1e-12. `draw` is explained in `model.dropout`.
 """
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import keras
 import tensorflow as tf
 
-from albert_tf.model.attention import SelfAttention, Weights
+from albert_tf.model.attention import SelfAttention
 from albert_tf.model.dropout import Draw
 from albert_tf.model.feed_forward import FeedForward
+from albert_tf.model.primitives import PartWeights
 
 _serializable = keras.saving.register_keras_serializable(package="albert_tf")
-BlockWeights = tuple[Weights, Weights]
+
+
+class BlockWeights(NamedTuple):
+    """What one call of a block reads: an entry of `read_weights` of its attention and of its feed-forward layer."""
+
+    attention: PartWeights
+    feed_forward: PartWeights
 
 
 @_serializable
@@ -47,7 +53,8 @@ class TransformerBlock(keras.layers.Layer):
         `positions` as in `SelfAttention`.
         """
         options = {"depth": depth, "draw": draw, "training": training}
-        attention, feed_forward = weights or (None, None)
+        attention = weights.attention if weights else None
+        feed_forward = weights.feed_forward if weights else None
         hidden = self.attention(hidden, input_mask, weights=attention, positions=positions, **options)
         return self.feed_forward(hidden, weights=feed_forward, **options)
 

@@ -51,19 +51,21 @@ class SeededDropout(keras.layers.Layer):
     ) -> tf.Tensor:
         """Drops entries of `inputs` [batch, ...]; arguments as of `kept`."""
         kept = self.kept(tf.shape(inputs), site=site, draw=draw, training=training)
-        return fused_ops.drop(inputs, *kept, keep_prob=self.keep_prob, training=training) if kept else inputs
+        if kept is None:
+            return inputs
+        return fused_ops.drop(inputs, kept, keep_prob=self.keep_prob, training=training)
 
-    def kept(self, shape: tf.Tensor, *, site: int, draw: Draw | None, training: bool | None) -> list[tf.Tensor]:
-        """Returns the one mask, bool of `shape`, of the entries that are kept; an empty list where nothing is dropped.
+    def kept(self, shape: tf.Tensor, *, site: int, draw: Draw | None, training: bool | None) -> tf.Tensor | None:
+        """Returns the mask, bool of `shape`, of the entries that are kept; None where nothing is dropped.
 
         `site` numbers the calls of one forward pass, since a shared layer is called at every depth.
         """
         if not training or not self.rate:
-            return []
+            return None
         if draw is None:
-            return [keras.random.uniform(shape, seed=self.seed_generator) < self.keep_prob]
+            return keras.random.uniform(shape, seed=self.seed_generator) < self.keep_prob
         kept = _keep_mask(shape, keep_prob=self.keep_prob, site=site, draw=draw)
-        return [tf.reshape(kept, shape)]
+        return tf.reshape(kept, shape)
 
     @property
     def keep_prob(self) -> float:

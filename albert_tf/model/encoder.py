@@ -15,7 +15,7 @@ from albert_tf.model.block import BlockWeights, TransformerBlock
 from albert_tf.model.dropout import Draw
 from albert_tf.model.embeddings import FactorizedEmbedding
 from albert_tf.model.feed_forward import FeedForward
-from albert_tf.model.primitives import built_dense
+from albert_tf.model.primitives import PartWeights, built_dense
 
 
 @keras.saving.register_keras_serializable(package="albert_tf")
@@ -108,17 +108,17 @@ class AlbertEncoder(keras.layers.Layer):
 
     def _read_weights(self, training: bool | None) -> list[BlockWeights]:
         """Returns the weights of each block call; weights that several calls share are read and cast once."""
-        attentions = {
-            index: iter(layer.read_weights(uses, training=training))
-            for index, uses in Counter(pair.attention for pair in self.plan).items()
-            for layer in (self.attention(index),)
-        }
-        feed_forwards = {
-            index: iter(layer.read_weights(uses, training=training))
-            for index, uses in Counter(pair.feed_forward for pair in self.plan).items()
-            for layer in (self.feed_forward(index),)
-        }
-        return [(next(attentions[pair.attention]), next(feed_forwards[pair.feed_forward])) for pair in self.plan]
+        attentions: dict[sharing.BlockIndex, list[PartWeights]] = {}
+        for index, uses in Counter(pair.attention for pair in self.plan).items():
+            attentions[index] = self.attention(index).read_weights(uses, training=training)
+        feed_forwards: dict[sharing.BlockIndex, list[PartWeights]] = {}
+        for index, uses in Counter(pair.feed_forward for pair in self.plan).items():
+            feed_forwards[index] = self.feed_forward(index).read_weights(uses, training=training)
+        # In the order of the plan, each call takes the next of what was read of its weights.
+        return [
+            BlockWeights(attentions[pair.attention].pop(0), feed_forwards[pair.feed_forward].pop(0))
+            for pair in self.plan
+        ]
 
     def get_config(self) -> dict[str, Any]:
         """Returns the constructor's arguments."""

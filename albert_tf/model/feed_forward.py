@@ -6,9 +6,8 @@ import keras
 import tensorflow as tf
 
 from albert_tf.model import fused_ops
-from albert_tf.model.attention import Weights
 from albert_tf.model.dropout import Draw, SeededDropout, block_site
-from albert_tf.model.primitives import LAYER_NORM_EPSILON, Affine, built_layer_norm
+from albert_tf.model.primitives import LAYER_NORM_EPSILON, Affine, PartWeights, built_layer_norm
 
 _serializable = keras.saving.register_keras_serializable(package="albert_tf")
 
@@ -43,7 +42,7 @@ class FeedForward(keras.layers.Layer):
         self.bias_activation = fused_ops.bias_activation(hidden_act)
         self.built = True
 
-    def read_weights(self, uses: int, *, training: bool | None) -> list[Weights]:
+    def read_weights(self, uses: int, *, training: bool | None) -> list[PartWeights]:
         """Returns what `uses` calls need, read and cast once."""
         kernels = [
             fused_ops.fan_out(
@@ -53,34 +52,30 @@ class FeedForward(keras.layers.Layer):
         ]
         in_bias = tf.convert_to_tensor(self.intermediate_dense.bias)
         rest = [tf.convert_to_tensor(v) for v in (self.output_dense.bias, self.layer_norm.gamma, self.layer_norm.beta)]
-        return [(kernel, in_bias, output, *rest) for kernel, output in zip(*kernels, strict=True)]
+        return [PartWeights(kernel, in_bias, output, *rest) for kernel, output in zip(*kernels, strict=True)]
 
     def call(
         self,
         hidden: tf.Tensor,
         *,
-        weights: Weights | None = None,
+        weights: PartWeights | None = None,
         depth: int = 0,
         draw: Draw | None = None,
         training: bool | None = None,
     ) -> tf.Tensor:
         """Maps [batch, seq, hidden] to the same shape; `weights` is one entry of `read_weights`."""
         weights = weights or self.read_weights(1, training=training)[0]
-        in_kernel, in_bias, out_kernel, out_bias, gamma, beta = weights
         flat = tf.reshape(tf.cast(hidden, self.compute_dtype), [-1, self.hidden_size])
-        inner = self.bias_activation(tf.matmul(flat, in_kernel), in_bias, training=training)
+        inner = self.bias_activation(tf.matmul(flat, weights.in_kernel), weights.in_bias, training=training)
+        kept = self.hidden_dropout.kept(tf.shape(hidden), site=block_site(depth, 2), draw=draw, training=training)
+        kept = None if kept is None else tf.reshape(kept, [-1, self.hidden_size])
         output = fused_ops.residual_norm(
-            tf.matmul(inner, out_kernel),
-            out_bias,
+            tf.matmul(inner, weights.out_kernel),
+            weights.out_bias,
             flat,
-            gamma,
-            beta,
-            *[
-                tf.reshape(kept, [-1, self.hidden_size])
-                for kept in self.hidden_dropout.kept(
-                    tf.shape(hidden), site=block_site(depth, 2), draw=draw, training=training
-                )
-            ],
+            weights.gamma,
+            weights.beta,
+            kept,
             epsilon=LAYER_NORM_EPSILON,
             keep_prob=self.hidden_dropout.keep_prob,
             training=training,

@@ -32,7 +32,8 @@ def _in_float32(function: Callable[..., Any]) -> Callable[..., Any]:
 def fused(function: Callable[..., Any]) -> Callable[..., Any]:
     """Adds an argument `training` to an element-wise function of tensors, which compiles it and its gradient.
 
-    Keyword arguments are Python numbers. Inputs that are not floating point have no gradient.
+    Keyword arguments are Python numbers. Inputs that are not floating point have no gradient; a last one that is None
+    is left out.
     """
     run = _in_float32(function)
 
@@ -47,7 +48,8 @@ def fused(function: Callable[..., Any]) -> Callable[..., Any]:
 
     @tf.autograph.experimental.do_not_convert
     @functools.wraps(function)
-    def call(*inputs: tf.Tensor, training: bool | None, **static: float) -> Any:
+    def call(*given: tf.Tensor | None, training: bool | None, **static: float) -> Any:
+        inputs = [x for x in given if x is not None]
         if not training:
             return function(*inputs, **static)
 

@@ -1,8 +1,9 @@
 """What the layers are made of: initialiser, kernels with biases, dense layers and LayerNorms whose weights exist."""
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import keras
+import tensorflow as tf
 
 LAYER_NORM_EPSILON = 1e-12
 
@@ -12,6 +13,17 @@ _serializable = keras.saving.register_keras_serializable(package="albert_tf")
 def truncated_normal(stddev: float) -> keras.initializers.Initializer:
     """Returns ALBERT's initialiser: a normal distribution cut at two standard deviations."""
     return keras.initializers.TruncatedNormal(stddev=stddev)
+
+
+class PartWeights(NamedTuple):
+    """What one call of an attention or a feed-forward layer reads, cast once: the kernels in the computation's type."""
+
+    in_kernel: tf.Tensor  # [H, 3 H] of query, key and value side by side, or [H, intermediate]
+    in_bias: tf.Tensor
+    out_kernel: tf.Tensor  # [H, H] or [intermediate, H]
+    out_bias: tf.Tensor
+    gamma: tf.Tensor  # of the LayerNorm behind it
+    beta: tf.Tensor
 
 
 @_serializable
