@@ -78,7 +78,7 @@ def test_forked_workers_end_with_their_parent_and_do_not_keep_its_lock(tmp_path)
     """Without TensorFlow in the process, workers are forked; killing the parent must free the directory at once."""
     program = f"""
 import fcntl, os, time
-from data_prep.worker_pool import worker_pool
+from albert_tf_data_prep.worker_pool import worker_pool
 lock = os.open({str(tmp_path)!r}, os.O_RDONLY)
 fcntl.flock(lock, fcntl.LOCK_EX)
 with worker_pool(2, initializer=int, arguments=(), kept_from_workers=lock) as pool:

@@ -17,6 +17,7 @@ from conftest import GOLDEN, ROOT
 
 from albert_tf.checkpoints.converter import convert
 from albert_tf.errors import UserError
+from albert_tf.model import precision
 from albert_tf.pretraining import pretraining_run
 from albert_tf.pretraining.batches import training_dataset
 from albert_tf.pretraining.pretraining_run import pretrain
@@ -368,10 +369,10 @@ def test_a_vocabulary_of_another_size_is_refused(make_config, tmp_path):
 
 def test_precision_is_resolved_once_and_kept(make_config, monkeypatch):
     config = make_config(precision="auto", num_train_steps=2)
-    monkeypatch.setattr(pretraining_run.distribution, "_cpu_has_bfloat16", lambda: False)
+    monkeypatch.setattr(precision, "_cpu_has_bfloat16", lambda: False)
     pretrain(config)
     assert json.loads((Path(config.output_dir) / "run_config.json").read_text())["precision"] == "float32"
-    monkeypatch.setattr(pretraining_run.distribution, "_cpu_has_bfloat16", lambda: True)
+    monkeypatch.setattr(precision, "_cpu_has_bfloat16", lambda: True)
     assert pretrain(config) == 0
 
 

@@ -24,8 +24,8 @@ def test_signatures_are_those_of_the_saved_model(session_model):
 def test_neither_keras_nor_tensorflow_text_is_imported():
     """A server has neither; a check that imported them could pass where a server fails."""
     program = (
-        "import sys; sys.modules['keras'] = None; from albert_tf import session_model; "
-        "session_model._load_text_operations(); print('tensorflow_text' in sys.modules)"
+        "import sys; sys.modules['keras'] = None; from albert_tf.saved_model import session_loader; "
+        "session_loader._load_text_operations(); print('tensorflow_text' in sys.modules)"
     )
     process = run("-c", program)
     assert process.stdout.strip() == "False", process.stderr

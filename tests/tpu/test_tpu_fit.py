@@ -12,8 +12,8 @@ needs_libtpu = pytest.mark.skipif(
 # TensorFlow lowers in a fresh process: the lowering needs its own single CPU device.
 LOWER = """
 import json, sys
-from albert_tf.config import AlbertConfig
-from albert_tf.tpu_fit import StepLowering
+from albert_tf.architecture.config import AlbertConfig
+from albert_tf.tpu.tpu_fit import StepLowering
 lowering = StepLowering(AlbertConfig.from_dict(json.loads(sys.argv[1])), max_seq_length=16, max_predictions_per_seq=3)
 open(sys.argv[2], "wb").write(lowering.lower(4))
 print(lowering.variable_bytes)

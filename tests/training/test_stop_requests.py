@@ -35,7 +35,7 @@ def test_a_signal_is_a_request_and_the_handlers_come_back(number):
 # The main thread is in a call that does not come back to the interpreter, as in a long loop of steps.
 BUSY = """
 import hashlib
-from albert_tf.stop_requests import stop_requests
+from albert_tf.training.stop_requests import stop_requests
 with stop_requests(poll_metadata_server=False) as requests:
     print("ready", flush=True)
     hashlib.pbkdf2_hmac("sha256", b"", b"", 500_000_000)
