@@ -1,4 +1,4 @@
-"""Variables and native checkpoints; variables are known by the original's TF1 names.
+"""Native checkpoints: their names, and how they are written; variables are known by the original's TF1 names.
 
 The directory of a run is self-contained: beside the checkpoints stand `albert_config.json` and the tokenizer.
 """

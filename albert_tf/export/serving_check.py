@@ -1,4 +1,4 @@
-"""Whether TensorFlow Serving would run a SavedModel: its operations, its shapes, and its answers in a fresh process."""
+"""Whether TensorFlow Serving would run a SavedModel: its shapes, and its answers in a fresh process."""
 
 import dataclasses
 import json

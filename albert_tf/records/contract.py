@@ -1,4 +1,4 @@
-"""The record contract: features of a pre-training example, their tf.train.Example encoding, and TFRecord framing.
+"""The record contract: the features of a pre-training example and their tf.train.Example encoding.
 
 Feature names, dtypes and shapes are those of TF1 create_pretraining_data.py, written here once and used by the writer
 and by the parser. Nothing here needs TensorFlow.

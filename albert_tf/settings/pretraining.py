@@ -1,4 +1,4 @@
-"""What each command can be told: frozen dataclasses whose fields become the command's flags."""
+"""What the command run_pretraining can be told."""
 
 import dataclasses
 import math

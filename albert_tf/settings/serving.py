@@ -1,4 +1,4 @@
-"""What the commands around served models can be told: frozen dataclasses whose fields become the command's flags."""
+"""What the command serve can be told."""
 
 import dataclasses
 

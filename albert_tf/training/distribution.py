@@ -1,4 +1,4 @@
-"""From flags to a tf.distribute strategy, the precision of the computation, and batch arithmetic."""
+"""From flags to a tf.distribute strategy, and batch arithmetic."""
 
 import socket
 import threading

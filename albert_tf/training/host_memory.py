@@ -1,4 +1,4 @@
-"""An estimate of the memory that training needs, so that a hopeless run ends in a sentence at its start."""
+"""The memory of this machine, so that a run that cannot fit ends in a sentence at its start."""
 
 import contextlib
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""How much of the hardware a training step uses: its matrix products, against the rate that products alone reach."""
+"""The rate that products of matrices reach on this hardware, against which a training step is measured."""
 
 import time
 
