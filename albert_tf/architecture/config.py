@@ -124,9 +124,10 @@ class AlbertConfig:
         missing = [name for name in required if name not in values]
         if missing == ["embedding_size"]:
             raise UserError(_BERT_ONLY_MESSAGE)
-        for key in values:
-            if key not in fields and key not in INERT_KEYS:
-                raise UserError(f"unknown key {key!r}; {nearest_names(key, [*fields, *INERT_KEYS])}")
+        known = [*fields, *INERT_KEYS]
+        unknown = [f"unknown key {key!r}; {nearest_names(key, known)}" for key in values if key not in known]
+        if unknown:
+            raise UserError(". ".join(unknown))
         if missing:
             raise UserError(f"missing key(s) {', '.join(missing)}")
         own = {name: values[name] for name in fields if name in values}

@@ -10,7 +10,7 @@ import tensorflow as tf
 
 from albert_tf.architecture import costs
 from albert_tf.architecture.config import AlbertConfig
-from albert_tf.architecture.weight_names import weight_names
+from albert_tf.architecture.weight_names import SENTENCE_ORDER, weight_names
 from albert_tf.checkpoints.opening import open_checkpoint, require_weights
 from albert_tf.errors import UserError
 from albert_tf.model.precision import resolve_precision
@@ -53,6 +53,11 @@ def check_fit(config: PretrainConfig, albert_config: AlbertConfig, *, data: RunD
         raise UserError(
             f"the records have max_seq_length={data.shape.max_seq_length}, and {config.albert_config_file} has only "
             f"max_position_embeddings={albert_config.max_position_embeddings}; make shorter records or add positions"
+        )
+    if SENTENCE_ORDER in data.heads and albert_config.type_vocab_size < 2:
+        raise UserError(
+            f"{config.albert_config_file} has type_vocab_size={albert_config.type_vocab_size}, and records of pairs "
+            "need a segment for each text: set it to 2, or make records with --pair_task=none"
         )
     if config.init_output_bias == "unigram" and not data.directory:
         raise UserError("--init_output_bias=unigram needs the token counts that stand beside records with a manifest")

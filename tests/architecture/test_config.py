@@ -39,6 +39,7 @@ def test_own_sharing_modes_round_trip(tmp_path):
     ("change", "message"),
     [
         ({"hiden_size": 3}, "unknown key 'hiden_size'; did you mean 'hidden_size'"),
+        ({"hiden_size": 3, "vocab": 2}, "unknown key 'hiden_size'; .* unknown key 'vocab'; did you mean 'vocab_size'"),
         ({"hidden_size": 15}, "multiple of `num_attention_heads`; received 15 and 2"),
         ({"hidden_act": "gelou"}, "did you mean 'gelu'"),
         ({"num_hidden_layers": 0}, "`num_hidden_layers` must be a positive integer; received 0"),

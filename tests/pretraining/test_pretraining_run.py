@@ -343,6 +343,7 @@ def test_the_originals_records_train_with_the_tokenizer_on_the_command_line(make
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
+        ({"model": {"type_vocab_size": 1}}, "has type_vocab_size=1, and records of pairs need a segment for each text"),
         ({"model": {"max_position_embeddings": 16}}, "max_seq_length=32, and .* only max_position_embeddings=16"),
         ({"max_seq_length": 128}, "--max_seq_length=128, but the records"),
         ({"input_file": "none-*.tfrecord"}, "--input_file: 'none-.*' matches no file"),
