@@ -40,12 +40,7 @@ def run_inference(config: InferenceConfig) -> None:
     require_writable(config.output, flag="--output", is_file=True)
     output = AnswerFile(Path(config.output))
     try:
-        reader = RowReader(
-            Path(config.input),
-            row_format=config.input_format,
-            text_column=config.text_column,
-            pair_column=config.pair_column,
-        )
+        reader = _open_input(config)
         model = config.checkpoint or str(version_directory(Path(config.saved_model_dir or "")))
         engine = load_engine(
             model, precision=config.precision, max_seq_length=config.max_seq_length, label_head=config.label_head
@@ -56,6 +51,18 @@ def run_inference(config: InferenceConfig) -> None:
         output.finish()
     finally:
         output.close()
+
+
+def _open_input(config: InferenceConfig) -> RowReader:
+    try:
+        return RowReader(
+            Path(config.input),
+            row_format=config.input_format,
+            text_column=config.text_column,
+            pair_column=config.pair_column,
+        )
+    except UserError as error:
+        raise UserError(f"--input={config.input}: {error}") from None
 
 
 class _Inference:
