@@ -7,11 +7,10 @@
 import sys
 from collections.abc import Sequence
 
-from albert_tf_data_prep.dry_run import preview_records
-from albert_tf_data_prep.pretraining_records import create_records
-
 from albert_tf.settings.command_line import run_command
 from albert_tf.settings.data_preparation import RecordsConfig
+from albert_tf_data_prep.dry_run import preview_records
+from albert_tf_data_prep.pretraining_records import create_records
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -4,9 +4,8 @@ import re
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-from albert_tf_data_prep.text_inputs import ReadCounts, TextSource
-
 from albert_tf.settings.data_preparation import TextConfig
+from albert_tf_data_prep.text_inputs import ReadCounts, TextSource
 
 MAX_SENTENCE_CHARACTERS = 5_000
 MAX_DOCUMENT_CHARACTERS = 2**21

@@ -6,13 +6,12 @@ import tempfile
 import time
 from pathlib import Path
 
+from albert_tf.settings.data_preparation import RecordsConfig
 from albert_tf_data_prep.documents import read_all_documents
 from albert_tf_data_prep.pretraining_records import check_vocabulary, find_tokenizer, input_counts
 from albert_tf_data_prep.record_statistics import describe, summarize_all
 from albert_tf_data_prep.text_inputs import ReadCounts, open_sources
 from albert_tf_data_prep.work_units import UnitWorker, pack_units
-
-from albert_tf.settings.data_preparation import RecordsConfig
 
 _SECONDS = 3.0
 

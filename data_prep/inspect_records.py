@@ -6,10 +6,9 @@ python data_prep/inspect_records.py --input_file='records/train-*.tfrecord'
 import sys
 from collections.abc import Sequence
 
-from albert_tf_data_prep.record_inspection import inspect_records
-
 from albert_tf.settings.command_line import run_command
 from albert_tf.settings.data_preparation import InspectConfig
+from albert_tf_data_prep.record_inspection import inspect_records
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -10,12 +10,6 @@ from typing import Any
 
 import numpy as np
 from absl import logging
-from albert_tf_data_prep.documents import read_all_documents
-from albert_tf_data_prep.record_statistics import describe, summarize_all
-from albert_tf_data_prep.shard_writer import EVAL_SHARD, ShardTask, committed_results, run_shard, shard_name
-from albert_tf_data_prep.text_inputs import ReadCounts, TextSource, open_sources
-from albert_tf_data_prep.work_units import UnitResult, UnitTask, pack_units, run_unit, start_worker
-from albert_tf_data_prep.worker_pool import WorkerKilledError, WorkerPool, worker_pool
 from tqdm import tqdm
 
 from albert_tf.errors import UserError
@@ -30,6 +24,12 @@ from albert_tf.text.tokenizer_files import (
     load_tokenizer,
 )
 from albert_tf.version import __version__
+from albert_tf_data_prep.documents import read_all_documents
+from albert_tf_data_prep.record_statistics import describe, summarize_all
+from albert_tf_data_prep.shard_writer import EVAL_SHARD, ShardTask, committed_results, run_shard, shard_name
+from albert_tf_data_prep.text_inputs import ReadCounts, TextSource, open_sources
+from albert_tf_data_prep.work_units import UnitResult, UnitTask, pack_units, run_unit, start_worker
+from albert_tf_data_prep.worker_pool import WorkerKilledError, WorkerPool, worker_pool
 
 _SPILL_SETTINGS_FILE = "settings.json"
 # Settings that do not decide a byte of the result, and those that the tokenizer's fingerprint stands for.

@@ -7,7 +7,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
-from albert_tf_data_prep.record_statistics import count_examples, describe, find_warnings, summarize
 
 from albert_tf.errors import UserError
 from albert_tf.files import expand_globs
@@ -16,6 +15,7 @@ from albert_tf.records.framing import read_records
 from albert_tf.records.manifest import Manifest, RecordsDirectory
 from albert_tf.settings.data_preparation import InspectConfig
 from albert_tf.text.tokenizer_files import Tokenizer, load_tokenizer
+from albert_tf_data_prep.record_statistics import count_examples, describe, find_warnings, summarize
 
 _EXAMPLES_AT_ONCE = 512
 

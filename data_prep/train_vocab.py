@@ -6,10 +6,9 @@ python data_prep/train_vocab.py --input_file='books/*.txt' --output_dir=vocab
 import sys
 from collections.abc import Sequence
 
-from albert_tf_data_prep.vocabulary import train_vocabulary
-
 from albert_tf.settings.command_line import run_command
 from albert_tf.settings.data_preparation import VocabConfig
+from albert_tf_data_prep.vocabulary import train_vocabulary
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -11,8 +11,6 @@ from typing import Any
 
 import sentencepiece
 from absl import logging
-from albert_tf_data_prep.documents import read_all_documents
-from albert_tf_data_prep.text_inputs import ReadCounts, TextSource, open_sources
 from tqdm import tqdm
 
 from albert_tf.errors import UserError
@@ -29,6 +27,8 @@ from albert_tf.text.sentencepiece_tokenizer import (
     normalize,
 )
 from albert_tf.text.tokenizer_files import TokenizerSettings
+from albert_tf_data_prep.documents import read_all_documents
+from albert_tf_data_prep.text_inputs import ReadCounts, TextSource, open_sources
 
 TRAINING_FILE = "vocab_training.json"
 

@@ -8,16 +8,16 @@ from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
-from albert_tf_data_prep.documents import Document
-from albert_tf_data_prep.record_statistics import count_examples
-from albert_tf_data_prep.sentence_pairs import Pairs, Unit, document_key, lay_out, make_pairs
-from albert_tf_data_prep.shard_writer import EVAL_SHARD, SpillWriter
 
 from albert_tf.records.contract import RECORD_FEATURES, UNMASKED_FEATURES, encode_examples
 from albert_tf.records.keyed_random import derive_keys, uniforms
 from albert_tf.records.masking import MaskingSettings, mask_examples, token_boundaries
 from albert_tf.settings.data_preparation import RecordsConfig
 from albert_tf.text.tokenizer_files import Tokenizer
+from albert_tf_data_prep.documents import Document
+from albert_tf_data_prep.record_statistics import count_examples
+from albert_tf_data_prep.sentence_pairs import Pairs, Unit, document_key, lay_out, make_pairs
+from albert_tf_data_prep.shard_writer import EVAL_SHARD, SpillWriter
 
 # Characters of text in a unit; they bound a worker's memory. The first units are small, so that a small text is enough
 # for several processes; later ones are larger, so that a large text makes fewer files.

@@ -44,9 +44,8 @@ def alice_text(tmp_path_factory) -> Path:
 @pytest.fixture(scope="session")
 def alice_vocab(alice_text, tmp_path_factory) -> Path:
     """A directory with a vocabulary of 600 pieces."""
-    from albert_tf_data_prep.vocabulary import train_vocabulary
-
     from albert_tf.settings.data_preparation import VocabConfig
+    from albert_tf_data_prep.vocabulary import train_vocabulary
 
     directory = tmp_path_factory.mktemp("vocab")
     train_vocabulary(
@@ -64,9 +63,8 @@ def alice_vocab(alice_text, tmp_path_factory) -> Path:
 @pytest.fixture(scope="session")
 def small_tokenizer(alice_text, tmp_path_factory) -> SentencePieceTokenizer:
     """A tokenizer of 300 pieces, as many as the fine-tuned golden models have."""
-    from albert_tf_data_prep.vocabulary import train_vocabulary
-
     from albert_tf.settings.data_preparation import VocabConfig
+    from albert_tf_data_prep.vocabulary import train_vocabulary
 
     directory = tmp_path_factory.mktemp("small_vocab")
     flags = {"vocab_size": 300, "document_mode": "heading", "sentence_split": "prose"}
@@ -77,9 +75,8 @@ def small_tokenizer(alice_text, tmp_path_factory) -> SentencePieceTokenizer:
 @pytest.fixture(scope="session")
 def alice_records(alice_text, alice_vocab, tmp_path_factory) -> Path:
     """A directory of records of length 32 with a held-out chapter."""
-    from albert_tf_data_prep.pretraining_records import create_records
-
     from albert_tf.settings.data_preparation import RecordsConfig
+    from albert_tf_data_prep.pretraining_records import create_records
 
     directory = tmp_path_factory.mktemp("records")
     create_records(

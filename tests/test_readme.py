@@ -34,10 +34,9 @@ def test_the_steps_are_those_of_make_demo():
 
 @pytest.mark.slow
 def test_continued_pretraining_works_as_it_is_described(served_checkpoint, alice_text, tmp_path, capsys):
-    from albert_tf_data_prep.pretraining_records import create_records
-
     from albert_tf.checkpoints.converter import convert
     from albert_tf.pretraining.pretraining_run import pretrain
+    from albert_tf_data_prep.pretraining_records import create_records
 
     section = README.split("## Published checkpoints")[1].split("\n## ")[0].replace("\\\n", " ")
     conversion, _, records, training = re.findall(r"^python (.*)$", section, flags=re.MULTILINE)

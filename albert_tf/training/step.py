@@ -73,7 +73,7 @@ def train_step(
     rows = batch["input_ids"].shape[0]
     first_example = tf.cast(context.replica_id_in_sync_group, tf.int64) * rows
     step = trainee.global_step.read_value()
-    draw = Draw(random_seed, step, first_example)
+    draw = Draw(tf.constant(random_seed, tf.int64), step, first_example)
     if accumulation_steps > 1:
         gradients, totals = _accumulated_gradients(batch, trainee, objective, draw=draw, parts=accumulation_steps)
     else:

@@ -106,10 +106,9 @@ def _watch_memory(process: subprocess.Popen, peak: list[int]) -> None:
 
 def time_shares(flags: dict[str, str]) -> dict[str, float]:
     """Returns the share of one worker's time in each kind of step, the writing of shards included."""
+    from albert_tf.text.tokenizer_files import load_tokenizer
     from albert_tf_data_prep import work_units
     from albert_tf_data_prep.shard_writer import SpillWriter, write_shard
-
-    from albert_tf.text.tokenizer_files import load_tokenizer
 
     config = make_config(flags)
     spent: collections.Counter = collections.Counter()

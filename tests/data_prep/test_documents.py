@@ -1,10 +1,10 @@
 import pytest
-from albert_tf_data_prep.documents import MAX_DOCUMENT_CHARACTERS, MAX_SENTENCE_CHARACTERS, read_documents, split_prose
-from albert_tf_data_prep.text_inputs import ReadCounts, open_sources
 from hypothesis import given
 from hypothesis import strategies as st
 
 from albert_tf.settings.data_preparation import TextConfig
+from albert_tf_data_prep.documents import MAX_DOCUMENT_CHARACTERS, MAX_SENTENCE_CHARACTERS, read_documents, split_prose
+from albert_tf_data_prep.text_inputs import ReadCounts, open_sources
 
 
 def read(path, counts=None, **changes):

@@ -1,10 +1,10 @@
 import re
 
 import pytest
-from albert_tf_data_prep import dry_run
 
 from albert_tf.records.manifest import Manifest
 from albert_tf.settings.data_preparation import RecordsConfig
+from albert_tf_data_prep import dry_run
 
 
 @pytest.fixture

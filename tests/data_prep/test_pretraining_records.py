@@ -4,14 +4,14 @@ import json
 import shutil
 
 import pytest
-from albert_tf_data_prep import pretraining_records
-from albert_tf_data_prep.pretraining_records import create_records
 
 from albert_tf.errors import UserError
 from albert_tf.files import locked_directory
 from albert_tf.records.framing import read_records
 from albert_tf.records.manifest import Manifest
 from albert_tf.settings.data_preparation import RecordsConfig
+from albert_tf_data_prep import pretraining_records
+from albert_tf_data_prep.pretraining_records import create_records
 
 
 def make_config(alice_text, alice_vocab, directory, **changes):

@@ -2,13 +2,13 @@ import json
 
 import numpy as np
 import pytest
-from albert_tf_data_prep.record_inspection import find_problems, inspect_records, show_example
 from conftest import GOLDEN
 
 from albert_tf.errors import UserError
 from albert_tf.records.contract import RECORD_FEATURES, encode_examples
 from albert_tf.records.framing import frame
 from albert_tf.settings.data_preparation import InspectConfig
+from albert_tf_data_prep.record_inspection import find_problems, inspect_records, show_example
 
 MODEL = str(GOLDEN / "tokenization" / "spiece.model")
 

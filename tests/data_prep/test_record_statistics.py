@@ -2,8 +2,9 @@ import json
 
 import numpy as np
 import pytest
-from albert_tf_data_prep.record_statistics import LONGEST_RUN, count_examples, describe, find_warnings, summarize
 from conftest import GOLDEN
+
+from albert_tf_data_prep.record_statistics import LONGEST_RUN, count_examples, describe, find_warnings, summarize
 
 RECORDS = GOLDEN / "pretraining_records"
 MASK = 4

@@ -6,8 +6,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from albert_tf_data_prep.pretraining_records import create_records
-from albert_tf_data_prep.record_inspection import find_problems
 from conftest import BOOKS, GOLDEN, ROOT
 
 from albert_tf.records.contract import decode_example
@@ -16,6 +14,8 @@ from albert_tf.records.manifest import RecordsDirectory
 from albert_tf.records.masking import token_boundaries
 from albert_tf.settings.data_preparation import RecordsConfig
 from albert_tf.text.tokenizer_files import load_tokenizer
+from albert_tf_data_prep.pretraining_records import create_records
+from albert_tf_data_prep.record_inspection import find_problems
 
 MODEL = GOLDEN / "tokenization" / "spiece.model"
 CHINESE = GOLDEN / "tokenization" / "vocab_chinese.txt"

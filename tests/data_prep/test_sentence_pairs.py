@@ -1,7 +1,8 @@
 import numpy as np
-from albert_tf_data_prep.sentence_pairs import Unit, document_key, lay_out, make_pairs
 from hypothesis import given, settings
 from hypothesis import strategies as st
+
+from albert_tf_data_prep.sentence_pairs import Unit, document_key, lay_out, make_pairs
 
 documents_strategy = st.lists(st.lists(st.integers(1, 40), min_size=1, max_size=12), min_size=1, max_size=6)
 

@@ -2,11 +2,11 @@ import resource
 
 import numpy as np
 import pytest
-from albert_tf_data_prep import shard_writer
-from albert_tf_data_prep.shard_writer import EVAL_SHARD, SpillWriter, committed_results, shard_name, write_shard
 
 from albert_tf.errors import UserError
 from albert_tf.records.framing import read_records
+from albert_tf_data_prep import shard_writer
+from albert_tf_data_prep.shard_writer import EVAL_SHARD, SpillWriter, committed_results, shard_name, write_shard
 
 
 def spill(directory, unit, examples, shards, keys):

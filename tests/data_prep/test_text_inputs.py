@@ -7,12 +7,12 @@ import random
 import pytest
 import tensorflow as tf
 import tensorflow_datasets as tfds
-from albert_tf_data_prep import text_inputs
-from albert_tf_data_prep.text_inputs import FileSource, ReadCounts, open_sources
 from backports import zstd
 
 from albert_tf.errors import UserError
 from albert_tf.settings.data_preparation import TextConfig
+from albert_tf_data_prep import text_inputs
+from albert_tf_data_prep.text_inputs import FileSource, ReadCounts, open_sources
 
 COMPRESS = {".gz": gzip.compress, ".bz2": bz2.compress, ".xz": lzma.compress, ".zst": zstd.compress}
 

@@ -3,12 +3,12 @@ import errno
 import json
 
 import pytest
-from albert_tf_data_prep.vocabulary import train_vocabulary
 
 from albert_tf.errors import UserError
 from albert_tf.files import locked_directory
 from albert_tf.settings.data_preparation import VocabConfig
 from albert_tf.text.tokenizer_files import SentencePieceTokenizer
+from albert_tf_data_prep.vocabulary import train_vocabulary
 
 
 def make_config(alice_text, directory, **changes):

@@ -3,12 +3,12 @@ import itertools
 import numpy as np
 import pytest
 import tensorflow as tf
-from albert_tf_data_prep import work_units
-from albert_tf_data_prep.documents import Document
-from albert_tf_data_prep.shard_writer import EVAL_SHARD, write_shard
 
 from albert_tf.records.framing import read_records
 from albert_tf.settings.data_preparation import RecordsConfig
+from albert_tf_data_prep import work_units
+from albert_tf_data_prep.documents import Document
+from albert_tf_data_prep.shard_writer import EVAL_SHARD, write_shard
 
 SENTENCES = ["Alice was beginning to get very tired.", "She sat by her sister on the bank.", "It had no pictures."]
 

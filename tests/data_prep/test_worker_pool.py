@@ -7,8 +7,9 @@ import sys
 import time
 
 import pytest
-from albert_tf_data_prep.worker_pool import WorkerKilledError, worker_pool
 from conftest import ROOT
+
+from albert_tf_data_prep.worker_pool import WorkerKilledError, worker_pool
 
 _PREFIX = ""
 

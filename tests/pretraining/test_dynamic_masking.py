@@ -6,14 +6,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 import tensorflow as tf
-from albert_tf_data_prep.pretraining_records import create_records
-from albert_tf_data_prep.record_statistics import count_examples, summarize
 
 from albert_tf.pretraining.batches import evaluation_dataset, open_records, training_dataset
 from albert_tf.records.framing import read_records
 from albert_tf.records.manifest import RecordsDirectory
 from albert_tf.records.masking import token_boundaries
 from albert_tf.settings.data_preparation import RecordsConfig
+from albert_tf_data_prep.pretraining_records import create_records
+from albert_tf_data_prep.record_statistics import count_examples, summarize
 
 BATCH = 8
 LENGTHS = {"max_seq_length": None, "max_predictions_per_seq": None, "vocab_size": 600}

@@ -150,9 +150,8 @@ def test_the_flag_of_other_commands_is_answered_with_its_name_here():
 
 
 def test_the_example_of_a_command_can_be_copied():
-    from albert_tf_data_prep import create_pretraining_data
-
     from albert_tf import run_pretraining
+    from albert_tf_data_prep import create_pretraining_data
 
     for module in (run_pretraining, create_pretraining_data):
         first, second = module.__doc__.splitlines()[2:4]

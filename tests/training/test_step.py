@@ -75,6 +75,12 @@ def test_the_clock_of_the_data_has_stopped_before_a_step_begins(tmp_path, strate
         assert clocks <= all_before(name, set()), name
 
 
+def test_a_seed_may_take_all_of_its_64_bits(tmp_path):
+    run = Run(tmp_path / "run", steps=1, **DROPOUT)
+    run.train(random_seed=2**62 + 1)
+    assert [line["step"] for line in run.lines()] == [1]
+
+
 def test_a_step_reports_trust_and_update_ratios(tmp_path):
     lamb = Run(tmp_path / "lamb", optimizer="lamb", rate=0.01).train().lines()[-1]
     assert 0 < lamb["trust_ratio_min"] <= lamb["trust_ratio_median"] <= lamb["trust_ratio_max"]
